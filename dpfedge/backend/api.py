@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract between dpfedge and a backend plugin: devices in, executables out.
+
+It holds types only. A backend imports this module, `dpfedge.errors` and `dpfedge.tensors`, and nothing else of dpfedge.
+Everything a backend raises is a `BackendError` (or a child of it); native errors are mapped where they arise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpfedge.tensors import TensorSpec
+
+__all__ = [
+    "ABI",
+    "Array",
+    "Backend",
+    "Binding",
+    "Budget",
+    "Capabilities",
+    "Device",
+    "Executable",
+    "GraphView",
+    "Health",
+    "LowerRequest",
+    "LoweredGraph",
+]
+
+ABI = 1
+"""Version of this contract; a target records the one it was lowered for."""
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A physical processor as a backend sees it. `memory_bytes` is what one process may use at most."""
+
+    id: str
+    """Unique on the machine, for example `cpu:0`, `cuda:1`."""
+    backend: str
+    kind: str
+    """Device class: `cpu.x86_64`, `cpu.aarch64`, `gpu.nvidia`, `gpu.arm`, `gpu.amd`, `dla.nvidia`."""
+    name: str
+    arch: str
+    """`x86-64-v3`, `armv8.2-a`, `sm_87`, `gfx942`, `mali-g610`."""
+    features: frozenset[str]
+    memory_bytes: int
+    unified_memory: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a device can do through this backend."""
+
+    dtypes: frozenset[str]
+    dynamic_shapes: bool
+    arena_in_place: bool
+    """Inputs and outputs may lie in a link's arena; when False every use is a counted copy."""
+    seals: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one executable may take of the machine."""
+
+    threads: int = 1
+    cores: tuple[int, ...] = ()
+    """Cores to pin worker threads to; empty leaves the choice to the kernel."""
+    spin: bool = False
+    """Worker threads may spin between runs; False on every board that must idle cool."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowerRequest:
+    """One graph to be lowered for one class of hardware, at compile time."""
+
+    name: str
+    onnx: bytes
+    """A self-contained ONNX ModelProto (initialisers inside)."""
+    arch: str
+    features: frozenset[str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredGraph:
+    """The graph a backend wants to find in the package, and its weights apart from it.
+
+    `code` refers to a weight by its name only; the compiler decides where its bytes lie and tells `finish`.
+    `finish(places)` gives the final graph bytes for `places[weight] = (section, offset, size)`.
+    """
+
+    code: bytes
+    weights: Mapping[str, Array]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    decisions: tuple[tuple[str, str], ...] = ()
+    """(choice, rule that led to it), shown by `dpfedge inspect --targets`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """A lowered graph as it lies in the opened package: nothing here was copied."""
+
+    name: str
+    code: memoryview
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: Mapping[str, memoryview]
+    """Section name → its bytes; the graph addresses weights as (section name, offset)."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A device's state now: shares in [0, 1], temperature in °C where known."""
+
+    utilisation: float
+    free_memory: float
+    temperature_c: float | None = None
+    throttled: bool = False
+
+
+class Binding(Protocol):
+    """A prepared call whose buffers stay where they are; made once, run many times, by one thread at a time.
+
+    Arrays must be C-contiguous and of the port's dtype. Memory belongs to the caller and must outlive the binding.
+    """
+
+    def set_input(self, name: str, array: Array) -> None:
+        """Read input `name` from `array` in place on every following run."""
+
+    def set_output(self, name: str, array: Array | None) -> None:
+        """Write output `name` into `array` in place (its shape must be the result's), or None: the backend allocates."""
+
+    def link(self, output: str, input: str) -> None:
+        """After each run, feed this run's `output` (backend-allocated) to `input` of the next, without a copy."""
+
+    def run(self) -> None:
+        """Run once; every bound output is completely written, or BackendError is raised."""
+
+    def output(self, name: str) -> Array:
+        """The last run's output: the bound array, or a view of the backend's memory valid until the next run."""
+
+
+class Executable(Protocol):
+    """A model loaded on a device, ready to run."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """One run with every output allocated by the backend."""
+
+    def bind(self) -> Binding:
+        """A new prepared call."""
+
+    def close(self) -> None:
+        """Give device memory back; further runs raise BackendError."""
+
+
+class Backend(Protocol):
+    """Lowers, loads and runs graphs on one kind of device."""
+
+    name: str
+    version: str
+    abi: int
+
+    def devices(self, sysroot: Path) -> Sequence[Device]:
+        """Devices this backend could use on the machine whose root is `sysroot` (`/` is this one)."""
+
+    def capabilities(self, device: Device) -> Capabilities:
+        """What `device` can do."""
+
+    def lower(self, request: LowerRequest) -> LoweredGraph:
+        """Optimise one graph for a class of hardware; needs no such hardware. Unsupported says why not."""
+
+    def finish(self, lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
+        """The final graph bytes once every weight has its place: name → (section name, offset, size in bytes)."""
+
+    def load(self, graph: GraphView, device: Device, budget: Budget) -> Executable:
+        """Make `graph` ready on `device`; maps weights in place where the device can."""
+
+    def health(self, device: Device) -> Health:
+        """The device's state now."""

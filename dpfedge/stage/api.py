@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract between a stage's domain logic and whatever runs it: messages in, messages out, one generator per request.
+
+A stage knows nothing of processes, rings or HTTP. It is given a `RequestIO` per request and yields whenever others may
+run: at every token, frame or operator boundary. Nothing here copies tensor bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from enum import Enum, IntEnum
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["Kind", "Mode", "Message", "RequestIO", "Slot", "Stage", "Steps", "Wait"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Kind(IntEnum):
+    """What a message carries. The numbers are part of the link's wire layout."""
+
+    START = 1
+    """CBOR map: the request's mode and options; the first message of a request on each stage of its route."""
+    AUDIO = 2
+    """Samples. source → decoder: `bytes` in the format START named; decoder → encoder: f32[n], 16 kHz, mono, −1..1;
+    voice → sink: i16[n] at the voice's rate."""
+    TEXT = 3
+    """UTF-8. encoder → llm: the final transcript; llm → voice: one clause; llm → sink: the text added since the last one;
+    source → voice: text to speak."""
+    DRAFT = 4
+    """UTF-8 that may still change. encoder → sink: partial transcript; encoder → llm: transcript at the first silence."""
+    SPEECH_STARTED = 5
+    """CBOR {at_ms}: decoder → sink; ms since the session's first sample."""
+    SPEECH_STOPPED = 6
+    """CBOR {at_ms, start_ms, reason}: decoder → sink when the endpoint is decided."""
+    FLUSH = 7
+    """No payload. source → decoder: commit what was heard now."""
+    CLEAR = 8
+    """No payload. source → decoder: drop what was heard."""
+    DONE = 9
+    """CBOR map of what the stage did for this turn (counts, `*_ms`, `*_ns` marks); LAST of a turn on each stage's sink link."""
+    FAILED = 10
+    """CBOR {type, text, status}: the turn (or request) failed in this stage; the stage lives."""
+    HEARD = 11
+    """CBOR {text}: source → llm after a barge-in: the words of the answer that were really heard; source → llm."""
+    RESPOND = 12
+    """CBOR map of options: source → llm: answer now (to a text item or again) without speech before it."""
+
+
+class Mode(IntEnum):
+    """Which stages a request passes."""
+
+    TRANSCRIBE = 1
+    CHAT = 2
+    SPEAK = 3
+    CONVERSE = 4
+
+
+class Wait(Enum):
+    """Why a generator gives up the processor."""
+
+    INPUT = "input"
+    """Nothing to do until a message or a cancel arrives."""
+    STEP = "step"
+    """One bounded piece of work is done; more is ready."""
+    SPACE = "space"
+    """The outgoing link is full; try again when its consumer released a slot."""
+
+
+class Message(Protocol):
+    """One received message; its view ends with `release` (the runner releases what the stage forgot when the turn ends)."""
+
+    kind: Kind
+    turn: int
+    captured_ns: int
+    last: bool
+    partial: bool
+    """The slot still grows: a later message of the same turn shows the same bytes and more."""
+
+    def array(self) -> Array:
+        """The payload in place, read-only, with the sender's dtype and shape."""
+
+    def text(self) -> str:
+        """The payload decoded as UTF-8."""
+
+    def map(self) -> Mapping[str, Any]:
+        """The payload decoded as a CBOR map."""
+
+    def release(self) -> None:
+        """End the lease."""
+
+
+class Slot(Protocol):
+    """A loaned, writable cell of an outgoing link."""
+
+    array: Array
+    """The cell in place, with the dtype and shape asked for."""
+
+    def publish(self, used: int, *, kind: Kind, turn: int, captured_ns: int = 0) -> None:
+        """Show the first `used` elements to the consumer and go on writing behind them."""
+
+    def send(self, used: int, *, kind: Kind, turn: int, captured_ns: int = 0, last: bool = False) -> None:
+        """Hand over the first `used` elements along axis 0 and end the loan."""
+
+    def abandon(self) -> None:
+        """Give the cell back unsent."""
+
+
+Steps = Generator[Wait, None, None]
+
+
+class RequestIO(Protocol):
+    """One request as its stage sees it."""
+
+    key: int
+    mode: Mode
+    options: Mapping[str, Any]
+    """The START message's map."""
+
+    def receive(self) -> Message | None:
+        """The next message of this request, or None when none waits."""
+
+    def cancelled(self, turn: int) -> bool:
+        """Whether the owner cancelled this turn (or the whole request); one memory read."""
+
+    def has(self, port: str) -> bool:
+        """Whether this request continues on the link to `port` (`sink`, or the next stage's name)."""
+
+    def loan(self, port: str, shape: tuple[int, ...], dtype: str) -> Generator[Wait, None, Slot]:
+        """`slot = yield from io.loan("encoder", (n,), "f32")`; waits for space without blocking other requests."""
+
+    def text(self, port: str, kind: Kind, text: str, *, turn: int, last: bool = False) -> Steps:
+        """`yield from io.text(...)`: send a short UTF-8 text (it is written into the slot; no tensor is copied)."""
+
+    def map(self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False) -> Steps:
+        """`yield from io.map(...)`: send a small CBOR map."""
+
+
+class Stage(Protocol):
+    """A step of a pipeline that owns executables."""
+
+    name: str
+
+    def warm(self) -> None:
+        """Run every executable once for real; the stage is not ready before."""
+
+    def request(self, io: RequestIO) -> Steps:
+        """The life of one request; returning ends it. Errors raised (InputError, BackendError) fail the request only."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What the faces need to know before a request (for example `rate` of the voice, `context` of the llm)."""
