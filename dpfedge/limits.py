@@ -10,7 +10,10 @@ PACKAGE_ALIGN = 64 * KIB  # sections are mappable on kernels with 4, 16 and 64 K
 PACKAGE_MAX_BYTES = 256 * GIB  # larger than any edge board's storage for one package
 MANIFEST_MAX_BYTES = 16 * MIB  # a manifest of the largest known pipeline takes under 1 MiB
 MANIFEST_MAX_DEPTH = 16  # the schema nests 8 deep
+MANIFEST_MAX_ITEMS = 1 << 20  # CBOR items; keeps a hostile manifest of one-byte items from filling memory with objects
 SECTIONS_MAX = 4096
+TENSOR_MAX_RANK = 8  # the deepest shape any importer produces is 5
+TENSOR_MAX_DIM = (1 << 31) - 1  # dimensions fit a C int32 on every backend
 NAME_MAX_BYTES = 128  # names appear in paths, logs and C buffers
 
 # requests
@@ -19,3 +22,17 @@ JSON_BODY_MAX_BYTES = 4 * MIB
 AUDIO_MAX_SECONDS = 4 * 3600
 REQUESTS_MAX = 64  # places in the request table of one pipeline
 SPEECH_TEXT_MAX_CHARS = 4096  # as the OpenAI speech endpoint
+
+# configuration files
+YAML_MAX_BYTES = 1 * MIB  # the largest known board or pipeline file takes under 16 KiB
+YAML_MAX_DEPTH = 32
+
+# links: what the largest message of each kind takes
+PROMPT_MAX_BYTES = 256 * KIB  # ten times the text that fills the largest context this runtime serves
+UTTERANCE_MAX_SAMPLES = 18 * 16000  # 15 s hard cap of an utterance, its pre-roll and its trailing silence
+VOICE_CHUNK_MAX_SAMPLES = 1 << 17  # 5.9 s at 22.05 kHz; longer clauses leave in several chunks
+LINK_TEXT_SLOTS = 64
+BACKLOG_LEASES = 4  # unread audio chunks of one request that may stay in the link; older ones move to its own memory
+EVENTS_MAX = 8192  # events of one request nobody reads; more end the request
+STAGE_RESTARTS_MAX = 5  # deaths within STAGE_RESTARTS_WINDOW_S that open the circuit breaker
+STAGE_RESTARTS_WINDOW_S = 30
