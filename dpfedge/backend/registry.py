@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backends that plugins brought, by name, and the plugins that could not bring theirs.
+
+It loads no plugin and opens no device; `dpfedge.plugin.manager` fills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dpfedge.backend.api import ABI, Backend
+from dpfedge.errors import Unavailable, UsageError
+
+__all__ = ["Broken", "Registry"]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A plugin that could not be used: its distribution, the hook (or `import`) that failed, and why."""
+
+    plugin: str
+    hook: str
+    reason: str
+
+
+class Registry:
+    """Backends by name. `add` is the collector handed to the hook `dpfedge_register_backends`."""
+
+    def __init__(self) -> None:
+        self._backends: dict[str, tuple[Backend, str]] = {}
+        self._broken: list[Broken] = []
+        self._provider = "dpfedge"
+
+    def add(self, backend: Backend) -> None:
+        """Take one backend; a taken name or another contract version raises UsageError."""
+        if backend.abi != ABI:
+            raise UsageError(
+                "backend speaks another version of the contract",
+                where=f"{self._provider}: backend {backend.name}",
+                found=backend.abi,
+                allowed=ABI,
+                remedy="upgrade the plugin",
+            )
+        if backend.name in self._backends:
+            raise UsageError(
+                "two distributions claim one backend name",
+                where=f"backend {backend.name}",
+                found=f"{self._backends[backend.name][1]} and {self._provider}",
+                remedy="uninstall one of them, or choose with DPFEDGE_PLUGINS",
+            )
+        self._backends[backend.name] = (backend, self._provider)
+
+    def get(self, name: str) -> Backend:
+        """The backend called `name`; Unavailable says which there are and which plugins are broken."""
+        if name not in self._backends:
+            broken = "; ".join(f"{item.plugin} is broken in {item.hook}: {item.reason}" for item in self._broken)
+            raise Unavailable(
+                "no plugin brings this backend",
+                where=f"backend {name}",
+                found=broken or None,
+                allowed=", ".join(self.names()) or "none is installed",
+                remedy=f"pip install dpfedge-{name}",
+            )
+        return self._backends[name][0]
+
+    def names(self) -> Sequence[str]:
+        """Names of the backends, sorted."""
+        return sorted(self._backends)
+
+    def provider(self, name: str) -> str:
+        """The distribution (name and version) that brought backend `name`."""
+        self.get(name)
+        return self._backends[name][1]
+
+    def broken(self) -> Sequence[Broken]:
+        """Plugins that failed, in the order they were found."""
+        return tuple(self._broken)
+
+    def report(self, plugin: str, hook: str, reason: str) -> None:
+        """Note that `plugin` failed in `hook`; the others stay."""
+        self._broken.append(Broken(plugin, hook, reason))
+
+    @contextmanager
+    def provided_by(self, distribution: str) -> Iterator[None]:
+        """Backends added inside come from `distribution`."""
+        before, self._provider = self._provider, distribution
+        try:
+            yield
+        finally:
+            self._provider = before

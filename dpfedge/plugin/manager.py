@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins found by the entry point group `dpfedge` in, a filled `Registry` out.
+
+A plugin that fails is reported with its name, the hook and the reason while the others load; nothing is loaded on import.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import pluggy
+
+from dpfedge.backend.registry import Registry
+from dpfedge.errors import UsageError
+from dpfedge.plugin import hookspecs
+
+__all__ = ["GROUP", "load_plugins"]
+
+GROUP = "dpfedge"
+VARIABLE = "DPFEDGE_PLUGINS"
+
+
+def load_plugins(names: Sequence[str] | None = None, *, found: Iterable[EntryPoint] | None = None) -> Registry:
+    """Load the plugins called `names`, else those in the variable DPFEDGE_PLUGINS (`a,b`; empty: none), else all.
+
+    A name that is not installed, and two claims on one backend name, raise UsageError.
+    """
+    points = sorted(entry_points(group=GROUP) if found is None else found, key=lambda point: (point.name, point.value))
+    registry = Registry()
+    manager = pluggy.PluginManager(GROUP)
+    manager.add_hookspecs(hookspecs)
+    for point in _chosen(points, _wanted(names)):
+        _load(manager, registry, point)
+    return registry
+
+
+def _wanted(names: Sequence[str] | None) -> Sequence[str] | None:
+    if names is None and VARIABLE in os.environ:
+        return [name.strip() for name in os.environ[VARIABLE].split(",") if name.strip()]
+    return names
+
+
+def _chosen(points: Sequence[EntryPoint], names: Sequence[str] | None) -> Sequence[EntryPoint]:
+    if names is None:
+        return points
+    known = {point.name for point in points}
+    for name in names:
+        if name not in known:
+            raise UsageError("no such plugin is installed", where=f"plugin {name}", allowed=", ".join(sorted(known)) or "none")
+    return [point for point in points if point.name in names]
+
+
+def _load(manager: pluggy.PluginManager, registry: Registry, point: EntryPoint) -> None:
+    title = f"{point.dist.name} {point.dist.version}" if point.dist else point.name
+    step = "import"
+    try:
+        plugin = point.load()
+        step = "register"
+        manager.register(plugin, name=f"{title}:{point.name}")
+        for spec in _implemented(manager, plugin):
+            step = spec
+            with registry.provided_by(title):
+                manager.subset_hook_caller(spec, [other for other in manager.get_plugins() if other is not plugin])(
+                    register=registry
+                )
+    except UsageError:
+        raise
+    except Exception as error:  # the border to foreign code: whatever it raises is a fact about that plugin alone
+        registry.report(title, step, f"{type(error).__name__}: {error}")
+
+
+def _implemented(manager: pluggy.PluginManager, plugin: Any) -> Sequence[str]:
+    return [caller.name for caller in manager.get_hookcallers(plugin) or ()]

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices, capabilities, loading and health of the CPU backend: a lowered graph in, an executable out.
+
+It imports onnxruntime only in `load` and `lower`, so listing devices stays cheap; what a CPU is comes from
+`dpfedge.backend.cpu_facts`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dpfedge.backend.api import ABI, Budget, Capabilities, Device, GraphView, Health, LoweredGraph, LowerRequest
+from dpfedge.backend.cpu_facts import cpu_facts
+from dpfedge.errors import Unsupported
+from dpfedge_cpu.session import CpuExecutable, open_session
+
+__all__ = ["CpuBackend"]
+
+DTYPES = frozenset({"f32", "f16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool"})
+
+
+class CpuBackend:
+    """Runs graphs on the CPUs of this machine with onnxruntime."""
+
+    name = "cpu"
+    version = "0.1.0"
+    abi = ABI
+
+    def devices(self, sysroot: Path) -> Sequence[Device]:
+        """The machine's CPUs as one device, `cpu:0`."""
+        facts = cpu_facts(sysroot)
+        return [
+            Device(
+                id="cpu:0",
+                backend=self.name,
+                kind=f"cpu.{facts.arch}",
+                name=facts.level,
+                arch=facts.level,
+                features=frozenset(facts.features),
+                memory_bytes=facts.memory_bytes,
+                unified_memory=True,
+                facts={"cores": facts.cores},
+            )
+        ]
+
+    def capabilities(self, device: Device) -> Capabilities:
+        """Everything is used in place; shapes may change from run to run."""
+        return Capabilities(dtypes=DTYPES, dynamic_shapes=True, arena_in_place=True, seals=False)
+
+    def lower(self, request: LowerRequest) -> LoweredGraph:
+        """Optimise the graph with onnxruntime for `request.arch`; needs the package `onnx`."""
+        from dpfedge_cpu.lower import lower
+
+        return lower(request)
+
+    def finish(self, lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
+        """The graph with each weight addressed as (section name, offset, size)."""
+        from dpfedge_cpu.lower import finish
+
+        return finish(lowered, places)
+
+    def load(self, graph: GraphView, device: Device, budget: Budget) -> CpuExecutable:
+        """Open a session whose weights stay where the package maps them; `options["arch"]` must be the device's."""
+        arch = graph.options.get("arch")
+        if arch is not None and arch != device.arch:
+            raise Unsupported(
+                "the graph's memory layout belongs to another CPU",
+                where=f"graph {graph.name}",
+                found=device.arch,
+                allowed=arch,
+                remedy="compile the package for this board",
+            )
+        return CpuExecutable(graph, open_session(graph, budget))
+
+    def health(self, device: Device) -> Health:
+        """Load average over cores, and available over total memory, of the running machine."""
+        memory = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
+        total, free = (int(memory[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
+        return Health(utilisation=min(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), free_memory=free / total)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lowering at compile time: an ONNX graph in, the graph onnxruntime's optimiser leaves and its weights apart out.
+
+The optimiser runs once here, so that loading on the board runs none of it. It chooses no numeric format and no kernel.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from dpfedge.backend.api import Array, Budget, LoweredGraph, LowerRequest
+from dpfedge.backend.cpu_facts import cpu_facts
+from dpfedge.errors import BackendError, FormatError
+from dpfedge.tensors import TensorSpec
+from dpfedge_cpu.session import mapped_errors, runtime, session_options
+
+__all__ = ["finish", "graph_ports", "lower"]
+
+WEIGHT_MIN_BYTES = 1024  # smaller initialisers stay in the graph: shape inference reads them
+LAYOUT_DOMAIN = "com.microsoft.nchwc"  # blocked layouts depend on the vector width of the CPU
+_DTYPES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64",
+           12: "u32", 13: "u64", 16: "bf16"}  # fmt: skip
+
+
+def lower(request: LowerRequest) -> LoweredGraph:
+    """Optimise `request.onnx`; layout optimisations only where this machine has the target's architecture."""
+    here = cpu_facts(Path("/")).level
+    level = "ENABLE_ALL" if request.arch == here else "ENABLE_EXTENDED"
+    rule = f"target {request.arch} is {'' if request.arch == here else 'not '}the compiling machine's architecture"
+    model = _optimise(request, level)
+    _name_apart(model)
+    decisions = [(f"optimiser={level}", rule)]
+    if any(node.domain == LAYOUT_DOMAIN for node in model.graph.node):
+        decisions.append((f"layout=nchwc,{request.arch}", "2-D convolutions read blocked memory; the block is this CPU's vector"))
+    inputs, outputs = graph_ports(model)
+    weights = dict(_take_weights(model))
+    return LoweredGraph(model.SerializeToString(deterministic=True), weights, inputs, outputs, tuple(decisions))
+
+
+def _optimise(request: LowerRequest, level: str) -> onnx.ModelProto:
+    with tempfile.TemporaryDirectory(prefix="dpfedge-lower-") as folder:
+        source, target = Path(folder, "source.onnx"), Path(folder, "target.onnx")
+        source.write_bytes(request.onnx)
+        options = session_options(Budget())
+        options.graph_optimization_level = getattr(runtime().GraphOptimizationLevel, f"ORT_{level}")
+        options.optimized_model_filepath = str(target)
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", str(WEIGHT_MIN_BYTES))
+        for key, value in request.options.get("session", {}).items():
+            options.add_session_config_entry(key, value)
+        with mapped_errors(f"graph {request.name}"):
+            runtime().InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+        return onnx.load(str(target))
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+            for child in attribute.graphs:
+                yield from _graphs(child)
+
+
+def _name_apart(model: onnx.ModelProto) -> None:
+    """Remove what names this run: producer text stays out, and a graph without a name gets one."""
+    model.producer_name, model.producer_version, model.doc_string = "dpfedge", "", ""
+    for index, graph in enumerate(_graphs(model.graph)):
+        graph.name = graph.name if index else "main"
+        graph.name = graph.name or f"graph_{index}"
+        graph.doc_string = ""
+
+
+def _take_weights(model: onnx.ModelProto) -> Iterator[tuple[str, Array]]:
+    seen: set[str] = set()
+    for graph in _graphs(model.graph):
+        for tensor in graph.initializer:
+            if tensor.data_type == onnx.TensorProto.STRING:
+                continue
+            array = np.ascontiguousarray(numpy_helper.to_array(tensor))
+            if array.nbytes < WEIGHT_MIN_BYTES:
+                continue
+            if tensor.name in seen:
+                raise BackendError("two initialisers share one name", where=f"graph {graph.name}", found=tensor.name)
+            seen.add(tensor.name)
+            _make_external(tensor)
+            yield tensor.name, array
+
+
+def _make_external(tensor: onnx.TensorProto) -> None:
+    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+        tensor.ClearField(field)  # type: ignore[arg-type]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    del tensor.external_data[:]
+
+
+def finish(lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
+    """Write each weight's place into the graph as ONNX external data: location, offset, length."""
+    model = onnx.ModelProto.FromString(lowered.code)
+    for graph in _graphs(model.graph):
+        for tensor in graph.initializer:
+            if tensor.data_location != onnx.TensorProto.EXTERNAL:
+                continue
+            if tensor.name not in places:
+                raise BackendError("weight has no place", where=f"graph {graph.name}", found=tensor.name)
+            section, offset, size = places[tensor.name]
+            for key, value in (("location", section), ("offset", str(offset)), ("length", str(size))):
+                tensor.external_data.add(key=key, value=value)
+    return model.SerializeToString(deterministic=True)
+
+
+def graph_ports(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs and outputs of a graph as specs; a dimension without size or name becomes `?n`."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = tuple(_spec(value) for value in model.graph.input if value.name not in constants)
+    return inputs, tuple(_spec(value) for value in model.graph.output)
+
+
+def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in _DTYPES:
+        raise FormatError("unsupported element type", where=f"port {value.name}", found=tensor.elem_type)
+    dims = tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{index}" for index, dim in enumerate(tensor.shape.dim)
+    )
+    return TensorSpec(value.name, _DTYPES[tensor.elem_type], dims)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One onnxruntime session as an `Executable`, and calls prepared on memory the caller owns.
+
+Weights are read where the package maps them, inputs and outputs where the caller keeps them; nothing here copies a tensor.
+It optimises nothing: graphs were optimised when the package was compiled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpfedge.backend.api import Array, Budget, GraphView
+from dpfedge.errors import BackendError, Unavailable
+from dpfedge.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["CpuBinding", "CpuExecutable", "open_session", "runtime"]
+
+
+def runtime() -> Any:
+    """onnxruntime, imported with its telemetry off: otherwise it writes a database into the user's cache."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise Unavailable("onnxruntime is not installed", where="backend cpu", remedy="pip install dpfedge-cpu") from error
+    return onnxruntime
+
+
+def _native_errors() -> tuple[type[BaseException], ...]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    names = ("Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
+             "ModelLoaded", "NotImplemented", "InvalidGraph", "EPFail", "NotFound")  # fmt: skip
+    return (*(getattr(native, name) for name in names if hasattr(native, name)), RuntimeError, ValueError)
+
+
+@contextmanager
+def mapped_errors(where: str) -> Iterator[None]:
+    """Turn every error of onnxruntime into a BackendError that names the graph."""
+    try:
+        yield
+    except _native_errors() as error:
+        raise BackendError(" ".join(str(error).split()), where=where) from error
+
+
+def _affinities(budget: Budget) -> str | None:
+    """onnxruntime counts processors from 1 and pins only its own workers, not the calling thread."""
+    workers = budget.cores[1 : budget.threads]
+    return ";".join(str(core + 1) for core in workers) if len(workers) == budget.threads - 1 and workers else None
+
+
+def session_options(budget: Budget, *, log_level: int = 3) -> onnxruntime.SessionOptions:
+    """Options every session shares: the budget's threads, no spinning, errors only, no optimiser."""
+    ort = runtime()
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = budget.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = log_level
+    spin = "1" if budget.spin else "0"
+    options.add_session_config_entry("session.intra_op.allow_spinning", spin)
+    options.add_session_config_entry("session.inter_op.allow_spinning", spin)
+    if affinities := _affinities(budget):
+        options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
+    return options
+
+
+def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSession:
+    """A session over `graph`; its weights are pages of the package, shared by every process that maps it."""
+    options = session_options(budget)
+    for key, value in graph.options.get("session", {}).items():
+        options.add_session_config_entry(key, value)
+    if graph.weights:
+        options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+        views = list(graph.weights.values())
+        options.add_external_initializers_from_files_in_memory(list(graph.weights), views, [view.nbytes for view in views])
+    with mapped_errors(f"graph {graph.name}"):
+        return runtime().InferenceSession(graph.code, options, providers=["CPUExecutionProvider"])
+
+
+class CpuExecutable:
+    """A loaded graph; holds the package's weight views for as long as the session reads them."""
+
+    def __init__(self, graph: GraphView, session: onnxruntime.InferenceSession) -> None:
+        self.name, self.inputs, self.outputs = graph.name, graph.inputs, graph.outputs
+        self._weights = graph.weights
+        self._session: onnxruntime.InferenceSession | None = session
+
+    @property
+    def session(self) -> onnxruntime.InferenceSession:
+        """The open session; BackendError after `close`."""
+        if self._session is None:
+            raise BackendError("the executable is closed", where=f"graph {self.name}")
+        return self._session
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """One run with every output allocated by onnxruntime."""
+        names = [spec.name for spec in self.outputs]
+        with mapped_errors(f"graph {self.name}"):
+            return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))
+
+    def bind(self) -> CpuBinding:
+        """A new prepared call; until told otherwise onnxruntime allocates each output."""
+        return CpuBinding(self)
+
+    def close(self) -> None:
+        """Drop the session and the weight views."""
+        self._session, self._weights = None, {}
+
+
+class CpuBinding:
+    """One prepared call: buffers stay bound between runs, and memory that did not change is not bound again."""
+
+    def __init__(self, executable: CpuExecutable) -> None:
+        self._executable = executable
+        self._where = f"graph {executable.name}"
+        self._ports = {spec.name: spec for spec in executable.inputs}
+        self._results = {spec.name: index for index, spec in enumerate(executable.outputs)}
+        self._outputs = {spec.name: spec for spec in executable.outputs}
+        self._io = executable.session.io_binding()
+        self._bound: dict[str, Array] = {}
+        self._fixed: dict[str, Array] = {}
+        self._links: dict[str, str] = {}
+        self._values: Any = None
+        self._allocate(self._results)
+
+    def set_input(self, name: str, array: Array) -> None:
+        """Read `name` from `array` in place on each following run; unchanged memory is not bound again."""
+        bound = self._bound.get(name)
+        if bound is array:
+            return
+        self._check(self._ports, name, array)
+        address = _address(array)
+        if bound is None or _address(bound) != address or bound.shape != array.shape:
+            with mapped_errors(self._where):
+                self._io.bind_input(name, "cpu", 0, array.dtype, array.shape, address)
+        self._bound[name] = array
+
+    def set_output(self, name: str, array: Array | None) -> None:
+        """Write `name` into `array` in place, or let onnxruntime allocate it on each run."""
+        if array is None:
+            self._fixed.pop(name, None)
+            return
+        self._check(self._outputs, name, array)
+        with mapped_errors(self._where):
+            self._io.bind_output(name, "cpu", 0, array.dtype, array.shape, _address(array))
+        self._fixed[name] = array
+
+    def link(self, output: str, input: str) -> None:
+        """Feed this run's `output` to `input` of the next run; the tensor changes its reader, its bytes stay."""
+        if output not in self._outputs or input not in self._ports:
+            raise BackendError("no such port", where=self._where, found=f"{output} → {input}")
+        self._links[output] = input
+
+    def run(self) -> None:
+        """Run once; outputs that onnxruntime allocates are new on each run."""
+        with mapped_errors(self._where):
+            if self._values is not None:
+                self._allocate(name for name in self._results if name not in self._fixed)
+            self._executable.session.run_with_iobinding(self._io)
+            self._values = self._io.get_outputs()
+            for output, input in self._links.items():
+                self._io.bind_ortvalue_input(input, self._values[self._results[output]])
+                self._bound.pop(input, None)
+
+    def output(self, name: str) -> Array:
+        """The last run's `name`: the bound array, or a view of onnxruntime's memory valid until the next run."""
+        if name in self._fixed:
+            return self._fixed[name]
+        if self._values is None:
+            raise BackendError("nothing has run yet", where=self._where)
+        value = self._values[self._results[name]]
+        return _view(value.data_ptr(), value.shape(), self._outputs[name].numpy)
+
+    def _allocate(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._io.bind_output(name, "cpu", 0)
+
+    def _check(self, ports: Mapping[str, TensorSpec], name: str, array: Array) -> None:
+        if name not in ports:
+            raise BackendError("no such port", where=self._where, found=name, allowed=", ".join(ports))
+        if array.dtype != ports[name].numpy or not array.flags.c_contiguous:
+            raise BackendError(
+                "array does not fit the port",
+                where=f"{self._where}: {name}",
+                found=f"{array.dtype}, contiguous {array.flags.c_contiguous}",
+                allowed=f"C-contiguous {ports[name].dtype}",
+            )
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _view(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    count = math.prod(shape)
+    if count == 0:
+        return np.empty(shape, dtype)
+    return np.frombuffer((ctypes.c_byte * (count * dtype.itemsize)).from_address(address), dtype).reshape(shape)
