@@ -1,1 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The `dpfedge` command: one small file per verb in this folder; this one finds the verb and maps errors to exit codes.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 refused by binding, 4 verification or signature failed, 5 not available here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from dpfedge import __version__
+from dpfedge.errors import DpfError
+
+__all__ = ["VERBS", "main"]
+
+VERBS: dict[str, str] = {
+    "compile": "build a package from model files and a pipeline",
+    "inspect": "show what a package holds",
+    "verify": "check every byte of a package",
+    "models": "list and fetch the models of the catalogue",
+    "probe": "show what this machine is",
+    "boards": "list the known boards",
+    "backends": "list the backend plugins that were found",
+    "bind": "say which target of a package runs here, and why",
+    "serve": "serve a package over HTTP and WebSocket",
+    "run": "ask one spoken question from a file and write the spoken answer",
+    "talk": "hold a conversation by microphone and loudspeaker",
+    "bench": "measure a package on this board",
+    "status": "show the stages, links and memory of a running server",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, f"dpfedge: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(arguments)
+    except DpfError as error:
+        print(f"dpfedge: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; nothing is wrong here
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"dpfedge {__version__}")
+        return 0
+    verb = arguments[0]
+    if verb not in VERBS:
+        near = difflib.get_close_matches(verb, VERBS, 1)
+        hint = f"did you mean `{near[0]}`?" if near else "see `dpfedge --help`"
+        print(f"dpfedge: unknown command `{verb}`; {hint}", file=sys.stderr)
+        return 2
+    # only the verb that runs is imported: `dpfedge bind` must not pay for a web server
+    module = importlib.import_module(f"dpfedge.cli.{verb}")
+    parser = _Parser(prog=f"dpfedge {verb}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    module.add_arguments(parser)
+    code = module.run(parser.parse_args(arguments[1:]))
+    return int(code)
+
+
+def _help() -> str:
+    width = max(len(verb) for verb in VERBS)
+    lines = [f"  {verb.ljust(width)}  {text}" for verb, text in VERBS.items()]
+    return "\n".join(["usage: dpfedge COMMAND …", "", "commands:", *lines, "", "`dpfedge COMMAND --help` shows one command."])

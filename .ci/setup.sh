@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes the environment in $1 from requirements.lock: with uv where it is present, else with venv and pip.
+set -euo pipefail
+venv=$1
+python=${PYTHON:-python3}
+"$python" -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dpfedge needs Python 3.11 or newer; set PYTHON=python3.11")'
+
+if command -v uv >/dev/null; then
+  [ -x "$venv/bin/python" ] || uv venv --quiet --seed --python "$python" "$venv"
+  uv pip install --quiet --python "$venv/bin/python" --require-hashes -r requirements.lock
+else
+  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+fi
+
+# the C core needs a C compiler; where the machine has none, the one in the ziglang wheel does
+if [ -z "${CC:-}" ] && ! command -v cc >/dev/null; then
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ziglang
+  export CC="$(realpath "$venv")/bin/python -m ziglang cc" LDSHARED="$(realpath "$venv")/bin/python -m ziglang cc -shared"
+fi
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e plugins/dpfedge-cpu

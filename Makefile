@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make demo` and `make test` do everything from a fresh clone; the rest is here for those who work on dpfedge.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+DPFEDGE := $(VENV)/bin/dpfedge
+BOARD ?= host
+export ORT_DISABLE_TELEMETRY := 1
+
+.PHONY: help setup demo test test-fast check bench wheels lock core-test clean
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## make setup   .venv/ with dpfedge, its plugins and the development tools
+setup: $(VENV)/.stamp
+
+$(VENV)/.stamp: .ci/setup.sh requirements.lock pyproject.toml setup.py plugins/dpfedge-cpu/pyproject.toml $(wildcard firmware_bridge/src/*.c firmware_bridge/python/*.c firmware_bridge/include/dpf/*.h)
+	PYTHON="$(PYTHON)" bash .ci/setup.sh $(VENV)
+	@touch $@
+
+build/voice.dpfbin: $(VENV)/.stamp examples/voice/voice.yaml
+	@mkdir -p build
+	$(DPFEDGE) compile examples/voice/voice.yaml -o $@ --board $(BOARD)
+
+## make demo    builds build/voice.dpfbin, serves it and holds a spoken conversation with it
+demo: build/voice.dpfbin
+	$(PY) examples/voice/demo.py build/voice.dpfbin --board $(BOARD)
+
+## make test    everything CI runs: checks, unit, hostile and end-to-end tests, C core tests
+test: check core-test build/voice.dpfbin
+	$(PY) -m pytest tests -m "not slow" -q -rs
+
+## make test-fast   unit tests only
+test-fast: $(VENV)/.stamp
+	$(PY) -m pytest tests/unit tests/house tests/hostile -q -rs -m "not slow"
+
+## make check   lint and types
+check: $(VENV)/.stamp
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+core-test: $(VENV)/.stamp
+	$(MAKE) -C firmware_bridge test
+
+## make bench   measures the demo package and writes build/bench.json
+bench: build/voice.dpfbin
+	$(DPFEDGE) bench build/voice.dpfbin --board $(BOARD) --json build/bench.json
+
+## make wheels  dist/ with the wheels of dpfedge and its plugins
+wheels: $(VENV)/.stamp
+	$(PY) -m pip wheel --no-deps --no-build-isolation -w dist . plugins/dpfedge-cpu
+
+## make lock    writes requirements.lock anew from pyproject.toml
+lock:
+	$(VENV)/bin/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header -o requirements.lock
+
+clean:
+	rm -rf build dist $(VENV)
