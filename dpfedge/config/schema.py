@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data and a JSON Schema go in; nothing, or a ConfigError with file, line and the nearest known word, comes out.
+
+It changes no data, fills in no defaults and checks only the keywords below: a schema that uses others is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpfedge.config.reader import Items, Section
+from dpfedge.config.units import FORMATS
+from dpfedge.errors import ConfigError
+
+__all__ = ["check", "nearest"]
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (Mapping,), "array": (list, tuple), "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "null": (type(None),),
+}  # fmt: skip
+_ANNOTATIONS = frozenset(("$schema", "$id", "$defs", "title", "description", "examples", "default", "$comment"))
+_Check = Callable[[Any, Any, Mapping[str, Any], "_Place"], None]
+
+
+class _Place:
+    """Where in the file and in the data the check stands, and the schema that `$ref` starts from."""
+
+    def __init__(self, root: Mapping[str, Any], where: str, path: str) -> None:
+        self.root, self.at, self.path = root, where, path
+
+    def into(self, holder: Any, key: Any) -> _Place:
+        where = holder.where(key) if isinstance(holder, Section | Items) else self.at
+        path = f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}" if self.path else str(key)
+        return _Place(self.root, where, path)
+
+    def error(self, what: str, **parts: Any) -> ConfigError:
+        return ConfigError(f"{self.path}: {what}" if self.path else what, where=self.at, **parts)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """`did you mean …?` for the known word closest to `word`, or None when none is close."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean {found[0]}?" if found else None
+
+
+def check(data: object, schema: Mapping[str, Any], path: str | Path) -> None:
+    """Raise ConfigError for the first place where `data` breaks the JSON Schema.
+
+    Places come from `data` when `load_yaml` made it; `path` names the source of any other mapping.
+    """
+    where = data.where() if isinstance(data, Section | Items) else str(path)
+    _check(data, schema, _Place(schema, where, ""))
+
+
+def _check(data: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    if unknown := schema.keys() - _KEYWORDS.keys() - _ANNOTATIONS:
+        raise ConfigError(
+            f"the schema uses '{min(unknown)}', which is not checked", where=place.at, allowed=", ".join(_KEYWORDS)
+        )
+    for keyword, checker in _KEYWORDS.items():
+        if keyword in schema:
+            checker(data, schema[keyword], schema, place)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return next((name for name, types in _TYPES.items() if isinstance(value, types)), type(value).__name__)
+
+
+def _check_type(data: Any, wanted: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    found = _kind(data)
+    if found in names or (found == "integer" and "number" in names):
+        return
+    if "format" in schema and found in ("integer", "number"):
+        _check_format(data, schema["format"], schema, place)
+    shown = found if isinstance(data, Mapping | list) else f"{found} {data!r}"
+    raise place.error("wrong type", found=shown, allowed=" or ".join(names))
+
+
+def _check_format(data: Any, name: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    if name not in FORMATS:
+        raise ConfigError(
+            f"the schema uses format '{name}', which is not checked", where=place.at, allowed=", ".join(FORMATS)
+        )
+    if not isinstance(data, str | int | float) or isinstance(data, bool):
+        return
+    try:
+        FORMATS[name](data)
+    except ConfigError as error:
+        raise place.error(error.what, found=error.found, allowed=error.allowed, remedy=error.remedy) from None
+
+
+def _check_enum(data: Any, allowed: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    if not any(data == item and isinstance(data, bool) == isinstance(item, bool) for item in allowed):
+        words = [str(item) for item in allowed]
+        raise place.error("unknown value", found=repr(data), allowed=", ".join(words), remedy=nearest(str(data), words))
+
+
+def _check_pattern(data: Any, pattern: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    if isinstance(data, str) and not re.search(pattern, data):
+        example = schema.get("examples", [None])[0]
+        raise place.error(
+            "wrong form", found=repr(data), allowed=pattern, remedy=f"for example {example}" if example else None
+        )
+
+
+def _check_bounds(keyword: str) -> _Check:
+    def _bound(data: Any, bound: Any, schema: Mapping[str, Any], place: _Place) -> None:
+        if keyword.endswith("imum"):
+            size, unit = data if _kind(data) in ("integer", "number") else None, ""
+        elif keyword.endswith("Length"):
+            size, unit = len(data) if isinstance(data, str) else None, " characters"
+        else:
+            size, unit = len(data) if isinstance(data, Mapping | list) else None, " entries"
+        least = keyword.startswith("min")
+        if size is not None and (size < bound if least else size > bound):
+            raise place.error(
+                "out of range", found=f"{size}{unit}", allowed=f"at {'least' if least else 'most'} {bound}{unit}"
+            )
+
+    return _bound
+
+
+def _check_required(data: Any, keys: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    for key in keys if isinstance(data, Mapping) else ():
+        if key not in data:
+            close = nearest(key, [word for word in data if word not in schema.get("properties", {})])
+            remedy = f"'{close.removeprefix('did you mean ').rstrip('?')}' looks like it" if close else f"add {key}:"
+            raise place.error(f"key '{key}' is missing", remedy=remedy)
+
+
+def _check_properties(data: Any, properties: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    if isinstance(data, Mapping):
+        for key in data:
+            if key in properties:
+                _check(data[key], properties[key], place.into(data, key))
+
+
+def _check_additional(data: Any, rule: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    known = schema.get("properties", {})
+    for key in data if isinstance(data, Mapping) else ():
+        if key in known:
+            continue
+        if rule is False:
+            inside = f" in {place.path}" if place.path else ""
+            where = place.into(data, key).at
+            raise ConfigError(
+                f"unknown key '{key}'{inside}", where=where, allowed=", ".join(known), remedy=nearest(str(key), known)
+            )
+        if isinstance(rule, Mapping):
+            _check(data[key], rule, place.into(data, key))
+
+
+def _check_names(data: Any, rule: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    for key in data if isinstance(data, Mapping) else ():
+        _check(key, rule, place.into(data, key))
+
+
+def _check_items(data: Any, rule: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    for index, item in enumerate(data if isinstance(data, Sequence) and not isinstance(data, str) else ()):
+        _check(item, rule, place.into(data, index))
+
+
+def _check_any(data: Any, options: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    # Only alternatives of the right type can be meant, and the last of them gives the error.
+    fitting = [option for option in options if _kind(data) in _types_of(option, place)]
+    if not fitting:
+        _check_type(data, [name for option in options for name in _types_of(option, place)], schema, place)
+    for index, option in enumerate(fitting):
+        try:
+            return _check(data, option, place)
+        except ConfigError:
+            if index == len(fitting) - 1:
+                raise
+
+
+def _types_of(schema: Mapping[str, Any], place: _Place) -> tuple[str, ...]:
+    wanted = _resolve(schema["$ref"], place)["type"] if "$ref" in schema else schema["type"]
+    return (wanted,) if isinstance(wanted, str) else tuple(wanted)
+
+
+def _check_ref(data: Any, target: Any, schema: Mapping[str, Any], place: _Place) -> None:
+    _check(data, _resolve(target, place), place)
+
+
+def _resolve(target: str, place: _Place) -> Mapping[str, Any]:
+    node: Any = place.root
+    for step in target.removeprefix("#/").split("/"):
+        node = node[step]
+    return node  # type: ignore[no-any-return]
+
+
+# Checked in this order whatever the order in the schema, so that the first error is the cause and not what follows from it.
+_KEYWORDS: Mapping[str, _Check] = {
+    "type": _check_type, "enum": _check_enum, "pattern": _check_pattern, "format": _check_format,
+    **{name: _check_bounds(name) for name in ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties")},
+    "propertyNames": _check_names, "additionalProperties": _check_additional, "required": _check_required,
+    "properties": _check_properties, "items": _check_items, "anyOf": _check_any, "$ref": _check_ref,
+}  # fmt: skip
