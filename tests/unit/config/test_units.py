@@ -14,8 +14,10 @@ from dpfedge.errors import ConfigError
 @pytest.mark.parametrize(
     ("read", "text", "value"),
     [
-        (duration_ms, "30ms", 30.0), (duration_ms, "1.5s", 1500.0), (duration_ms, "250us", 0.25), (duration_ms, "2min", 120e3),
-        (duration_ms, "1h", 3.6e6), (size_bytes, "64GiB", 64 << 30), (size_bytes, "64GB", 64 * 10**9), (size_bytes, "0B", 0),
+        (duration_ms, "30ms", 30.0), (duration_ms, "1.5s", 1500.0), (duration_ms, "250us", 0.25),
+        (duration_ms, "2min", 120e3),
+        (duration_ms, "1h", 3.6e6), (size_bytes, "64GiB", 64 << 30), (size_bytes, "64GB", 64 * 10**9),
+        (size_bytes, "0B", 0),
         (size_bytes, "1.5 MiB", 3 << 19), (bytes_per_second, "204.8GB/s", 204_800_000_000), (watts, "500mW", 0.5),
         (celsius, "99C", 99.0),
     ],
