@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed, bounded access to decoded manifest values; every refusal names the path of the value (`targets[0].backend`).
+
+It knows types and bounds, not which fields a manifest has. Fields nobody asks for are ignored, as FORMAT.md promises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from dpfedge import limits
+from dpfedge.errors import FormatError
+
+__all__ = ["Node", "is_name"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*(?:/[A-Za-z0-9_][A-Za-z0-9._+@-]*)*")
+_NAME_RULE = f"1 to {limits.NAME_MAX_BYTES} of A-Z a-z 0-9 . _ + @ -, no dot or sign first, segments parted by /"
+_TYPES = {dict: "map", list: "array", str: "text", bytes: "bytes", bool: "bool", int: "integer", float: "number"}
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a section, model, target, graph or asset: safe in paths, logs and C buffers."""
+    return len(text) <= limits.NAME_MAX_BYTES and _NAME.fullmatch(text) is not None
+
+
+class Node:
+    """One value of a manifest with the path that leads to it; `find` and `items` go down, the others read the value."""
+
+    __slots__ = ("value", "where")
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.value, self.where = value, where
+
+    def error(self, what: str, *, found: object = None, allowed: object = None) -> FormatError:
+        """The refusal of this value."""
+        return FormatError(what, where=self.where, found=found, allowed=allowed)
+
+    def _typed(self, kind: type) -> Any:
+        if type(self.value) is not kind:
+            found = "nothing" if self.value is None else _TYPES.get(type(self.value), "another type")
+            raise self.error("wrong type or missing", found=found, allowed=_TYPES[kind])
+        return self.value
+
+    def find(self, key: str) -> Node:
+        """The value under `key` of this map; absent reads as null."""
+        return Node(self._typed(dict).get(key), f"{self.where}.{key}")
+
+    def absent(self) -> bool:
+        """Whether the value is null or was not there."""
+        return self.value is None
+
+    def items(self, most: int = limits.MANIFEST_MAX_ITEMS) -> list[Node]:
+        """The elements of this array; absent reads as empty."""
+        values = [] if self.value is None else self._typed(list)
+        if len(values) > most:
+            raise self.error("too many elements", found=len(values), allowed=most)
+        return [Node(value, f"{self.where}[{index}]") for index, value in enumerate(values)]
+
+    def entries(self) -> Iterator[tuple[str, Node]]:
+        """Name and value of each entry of this map; absent reads as empty."""
+        for key, value in ({} if self.value is None else self._typed(dict)).items():
+            if not is_name(key):
+                raise self.error("bad name", found=repr(key[:40]), allowed=_NAME_RULE)
+            yield key, Node(value, f"{self.where}.{key}")
+
+    def free(self) -> dict[str, Any]:
+        """This map as it is; absent reads as empty."""
+        return {} if self.value is None else dict(self._typed(dict))
+
+    def integer(self, least: int, most: int) -> int:
+        """This integer, in [least, most]."""
+        value: int = self._typed(int)
+        if not least <= value <= most:
+            raise self.error("number out of range", found=value, allowed=f"{least} to {most}")
+        return value
+
+    def boolean(self) -> bool:
+        """This truth value."""
+        return bool(self._typed(bool))
+
+    def digest(self, size: int) -> bytes:
+        """This byte string of exactly `size` bytes."""
+        value: bytes = self._typed(bytes)
+        if len(value) != size:
+            raise self.error("digest has a wrong length", found=len(value), allowed=size)
+        return value
+
+    def text(self, most: int = limits.TEXT_MAX_BYTES) -> str:
+        """This text of at most `most` bytes, without control characters except line breaks and tabs."""
+        value: str = self._typed(str)
+        if len(value.encode()) > most:
+            raise self.error("text is too long", found=f"{len(value.encode())} bytes", allowed=most)
+        bad = next((c for c in value if not c.isprintable() and c not in "\n\t"), None)
+        if bad is not None:
+            raise self.error("text holds a control character", found=f"U+{ord(bad):04X}")
+        return value
+
+    def name(self) -> str:
+        """This text, where it has the form of a name."""
+        value: str = self._typed(str)
+        if not is_name(value):
+            raise self.error("bad name", found=repr(value[:40]), allowed=_NAME_RULE)
+        return value

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An opened package: section names in, read-only views of the mapped file out.
+
+It checks nothing: only `verify` makes a `Package`, after it has checked everything a view depends on.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from dpfedge.errors import FormatError
+from dpfedge.package.manifest import Manifest, Section
+
+__all__ = ["Package"]
+
+
+class Package:
+    """A verified package, mapped shared and read-only. Opening touched its header and manifest only.
+
+    Views stay valid as long as they are referenced, also after `close` and after the file's name is replaced.
+    The file must not be cut or written while it is open: the kernel answers a read behind its end with SIGBUS.
+    """
+
+    path: Path
+    manifest: Manifest
+    manifest_sha256: bytes
+    """Identity of the content: equal digests mean equal models, targets and weights."""
+
+    def __init__(self, path: Path, fd: int, nbytes: int, manifest: Manifest, manifest_sha256: bytes) -> None:
+        self.path, self.manifest, self.manifest_sha256, self.nbytes = path, manifest, manifest_sha256, nbytes
+        self._sections: Mapping[str, Section] = {section.name: section for section in manifest.sections}
+        self._map = mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        self._view = memoryview(self._map)
+
+    def section(self, name: str) -> memoryview:
+        """The bytes of a section in place, read-only; FormatError when the package has no such section."""
+        section = self.find(name)
+        return self._view[section.offset : section.end]
+
+    def find(self, name: str) -> Section:
+        """The record of a section; FormatError when the package has no such section."""
+        try:
+            return self._sections[name]
+        except KeyError:
+            raise FormatError("no such section", where=os.fspath(self.path), found=repr(name)) from None
+
+    def close(self) -> None:
+        """Give up the mapping; it ends when the last view of it does. Closing twice is fine."""
+        self._view.release()
+        # The mapping is dropped, not closed: views handed out keep it alive, and without any it ends here.
+        self.__dict__.pop("_map", None)
+
+    def __enter__(self) -> Package:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
