@@ -28,6 +28,8 @@ BODY_MAX_BYTES = 512 * MIB  # about 4.6 hours of 16 kHz 16-bit mono; larger bodi
 JSON_BODY_MAX_BYTES = 4 * MIB
 AUDIO_MAX_SECONDS = 4 * 3600
 REQUESTS_MAX = 64  # places in the request table of one pipeline
+WAV_HEADER_MAX_BYTES = 1 * MIB  # pictures and notes before the format chunk; recorders write under 16 KiB
+WAV_CHUNK_MAX_BYTES = 64 * MIB  # a longer chunk behind the samples is taken for more samples
 SPEECH_TEXT_MAX_CHARS = 4096  # as the OpenAI speech endpoint
 
 # configuration files
