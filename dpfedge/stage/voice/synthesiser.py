@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phoneme ids in, samples out chunk by chunk; it knows neither text nor links.
 
-A Piper voice (VITS, arXiv 2106.06103) is one graph `synthesise`, or two: `encode` makes the latent z, `decode` turns any
-window of it into samples. The decoder is convolutional: a window with `overlap` more frames on each side gives the same
-samples inside as the whole latent does, so the first chunk costs a fraction of the sentence.
+A Piper voice (VITS, arXiv 2106.06103) is one graph `synthesise`, or two: `encode` makes the latent z, `decode` turns
+any window of it into samples. The decoder is convolutional: a window with `overlap` more frames on each side gives the
+same samples inside as the whole latent does, so the first chunk costs a fraction of the sentence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def windows(frames: int, first: int, largest: int, overlap: int) -> Iterator[tup
 
 
 def write_pcm(samples: Floats, gain: float, scratch: Floats, out: np.ndarray[Any, np.dtype[np.int16]]) -> None:
-    """Write f32[n] in −1..1, times `gain`, into i16[n]; louder samples clip, as in piper-tts. `scratch`: f32, n or more."""
+    """Write f32[n] in −1..1, times `gain`, into i16[n]; louder samples clip, as in piper-tts. `scratch`: f32[≥ n]."""
     scaled = scratch[: samples.size]
     np.multiply(samples, np.float32(gain * 32767.0), out=scaled)
     np.clip(scaled, -32767.0, 32767.0, out=scaled)

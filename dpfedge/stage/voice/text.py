@@ -22,7 +22,8 @@ _WORDS = {
 }  # fmt: skip
 _ABBREVIATION = re.compile(rf"\b({_any(_WORDS)})\.(?=\s|,|$)", re.IGNORECASE)
 _UNITS = {
-    "km/h": "kilometres per hour", "mph": "miles per hour", "kWh": "kilowatt hours", "kW": "kilowatts", "km": "kilometres",
+    "km/h": "kilometres per hour", "mph": "miles per hour", "kWh": "kilowatt hours", "kW": "kilowatts",
+    "km": "kilometres",
     "cm": "centimetres", "mm": "millimetres", "kg": "kilograms", "°C": "degrees Celsius", "°F": "degrees Fahrenheit",
     "°": "degrees", "psi": "P S I", "rpm": "revolutions per minute",
 }  # fmt: skip
@@ -31,7 +32,7 @@ _COINS = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "pen
 _MONEY = re.compile(r"([$€£])\s?(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d\d))?(?![\d.]*\d)")
 _SIGNS = {"&": " and ", "+": " plus ", "=": " equals ", "×": " times ", "÷": " divided by ", "@": " at "}
 _SIGN = re.compile(_any(_SIGNS))
-# Symbols that espeak-ng would name aloud: pictures (So), modifiers (Sk), joiners (Cf), private and unassigned code points.
+# Symbols that espeak-ng would name aloud: pictures (So), modifiers (Sk), joiners (Cf), private and unassigned ones.
 _UNSPOKEN = frozenset(("So", "Sk", "Cf", "Cc", "Cs", "Co", "Cn", "Me"))
 _KEPT = frozenset("°\n\t ")
 _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
