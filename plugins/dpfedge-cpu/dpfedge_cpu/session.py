@@ -85,7 +85,7 @@ def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSessi
         views = list(graph.weights.values())
         options.add_external_initializers_from_files_in_memory(list(graph.weights), views, [view.nbytes for view in views])
     with mapped_errors(f"graph {graph.name}"):
-        return runtime().InferenceSession(graph.code, options, providers=["CPUExecutionProvider"])
+        return runtime().InferenceSession(bytes(graph.code), options, providers=["CPUExecutionProvider"])
 
 
 class CpuExecutable:
