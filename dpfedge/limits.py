@@ -38,10 +38,18 @@ YAML_MAX_DEPTH = 32
 
 # links: what the largest message of each kind takes
 PROMPT_MAX_BYTES = 256 * KIB  # ten times the text that fills the largest context this runtime serves
-UTTERANCE_MAX_SAMPLES = 18 * 16000  # 15 s hard cap of an utterance, its pre-roll and its trailing silence
+UTTERANCE_MAX_SAMPLES = 30 * 16000  # the longest utterance a package may allow (28 s) with pre-roll and trailing silence
 VOICE_CHUNK_MAX_SAMPLES = 1 << 17  # 5.9 s at 22.05 kHz; longer clauses leave in several chunks
 LINK_TEXT_SLOTS = 64
 BACKLOG_LEASES = 4  # unread audio chunks of one request that may stay in the link; older ones move to its own memory
 EVENTS_MAX = 8192  # events of one request nobody reads; more end the request
 STAGE_RESTARTS_MAX = 5  # deaths within STAGE_RESTARTS_WINDOW_S that open the circuit breaker
 STAGE_RESTARTS_WINDOW_S = 30
+
+# the machine
+PROBE_FILE_MAX_BYTES = 4 * MIB  # /proc/cpuinfo of a 1024-core server takes 1.6 MiB
+CORES_MAX = 8192  # the largest NR_CPUS a Linux configuration allows
+
+# forms
+FORM_FIELDS_MAX = 64  # the transcription endpoint has 12 parameters
+FORM_FIELD_MAX_BYTES = 64 * KIB

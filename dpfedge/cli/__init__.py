@@ -31,7 +31,6 @@ VERBS: dict[str, str] = {
     "run": "ask one spoken question from a file and write the spoken answer",
     "talk": "hold a conversation by microphone and loudspeaker",
     "bench": "measure a package on this board",
-    "status": "show the stages, links and memory of a running server",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Kind", "Mode", "Message", "RequestIO", "Slot", "Stage", "Steps", "Wait"]
+__all__ = ["TURN_STRIDE", "Kind", "Message", "Mode", "RequestIO", "Slot", "Stage", "Steps", "Wait"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -151,3 +151,7 @@ class Stage(Protocol):
 
     def facts(self) -> Mapping[str, Any]:
         """What the faces need to know before a request (for example `rate` of the voice, `context` of the llm)."""
+
+
+TURN_STRIDE = 1024
+"""Turns of speech are numbered in multiples of this by the decoder; typed turns lie between, so that numbers always rise."""

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge talk`: a conversation by microphone and loudspeaker."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+NAME = "talk"
+HELP = "Hold a conversation by microphone and loudspeaker; Ctrl-C ends it.\n\nexample: dpfedge talk voice.dpfbin --board auto"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("package", type=Path, help="the package file")
+    parser.add_argument("--board", default="auto", help="board id, or `auto`")
+    parser.add_argument("--input", help="microphone, by name (default: the system's)")
+    parser.add_argument("--output", help="loudspeaker, by name (default: the system's)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Talk until Ctrl-C; exit code 5 without a sound system."""
+    from dpfedge.cli.sound import SoundCard, converse
+    from dpfedge.runtime import AsyncRuntime
+
+    card = SoundCard(args.input, args.output)
+
+    async def talk() -> None:
+        async with await AsyncRuntime.open(args.package, board=args.board) as runtime:
+            await converse(runtime, card)
+
+    asyncio.run(talk())
+    return 0

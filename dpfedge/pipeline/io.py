@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages and slots over links: what a stage sees of one request; it schedules nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import cbor2
+import numpy as np
+
+from dpfedge.errors import LinkError, WouldBlock
+from dpfedge.link import FLAG_LAST, FLAG_PARTIAL, Arena, Lease, Loan, Producer
+from dpfedge.stage.api import Array, Kind, Mode, Steps, Wait
+from dpfedge.tensors import DTYPE_CODES, DTYPES, TensorSpec
+
+__all__ = ["LinkIO", "LinkMessage", "LinkSlot", "send_map", "send_text"]
+
+
+class LinkMessage:
+    """A lease seen as a `Message`."""
+
+    __slots__ = ("_lease", "captured_ns", "kind", "last", "partial", "turn")
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self.kind = Kind(lease.kind)
+        self.turn = lease.turn
+        self.captured_ns = lease.captured_ns
+        self.last = bool(lease.flags & FLAG_LAST)
+        self.partial = bool(lease.flags & FLAG_PARTIAL)
+
+    def array(self) -> Array:
+        """The payload in place, read-only."""
+        return self._lease.array()
+
+    def text(self) -> str:
+        """The payload as UTF-8."""
+        return str(self._lease.view, "utf-8")
+
+    def map(self) -> Mapping[str, Any]:
+        """The payload as a CBOR map."""
+        found = cbor2.loads(self._lease.view)
+        if not isinstance(found, dict):
+            raise LinkError("payload is not a map", where=f"message {self.kind.name}", found=type(found).__name__)
+        return found
+
+    def release(self) -> None:
+        """End the lease; a second call does nothing."""
+        self._lease.release()
+
+
+class LinkSlot:
+    """A loan seen as a `Slot`."""
+
+    __slots__ = ("_code", "_loan", "_producer", "_request", "_row", "array")
+
+    def __init__(self, producer: Producer, loan: Loan, request: int, shape: tuple[int, ...], dtype: str) -> None:
+        numpy = TensorSpec("slot", dtype).numpy
+        self.array: Array = loan.array(numpy, shape)
+        self._producer, self._loan, self._request = producer, loan, request
+        self._code = DTYPE_CODES[dtype]
+        self._row = self.array[:1].nbytes if shape else numpy.itemsize
+
+    def publish(self, used: int, *, kind: Kind, turn: int, captured_ns: int = 0) -> None:
+        """Show the first `used` rows and go on writing behind them."""
+        self._producer.publish(self._loan, **self._fields(used, kind, turn, captured_ns))
+
+    def send(self, used: int, *, kind: Kind, turn: int, captured_ns: int = 0, last: bool = False) -> None:
+        """Hand over the first `used` rows."""
+        fields = self._fields(used, kind, turn, captured_ns)
+        self._release_array()
+        self._producer.send(self._loan, flags=FLAG_LAST if last else 0, **fields)
+
+    def abandon(self) -> None:
+        """Give the cell back unsent."""
+        self._release_array()
+        self._producer.abandon(self._loan)
+
+    def _release_array(self) -> None:
+        # the link keeps a slot whose memory is still exported; after the hand-over this side must not hold it
+        self.array = _EMPTY
+
+    def _fields(self, used: int, kind: Kind, turn: int, captured_ns: int) -> dict[str, Any]:
+        shape = (used, *self.array.shape[1:])
+        return {
+            "kind": int(kind),
+            "request": self._request,
+            "turn": turn,
+            "dtype": self._code,
+            "shape": shape,
+            "nbytes": used * self._row,
+            "captured_ns": captured_ns,
+        }
+
+
+_EMPTY: Array = np.empty(0, np.uint8)
+
+
+class LinkIO:
+    """One request of a stage over the links of an arena."""
+
+    def __init__(
+        self, arena: Arena, outputs: Mapping[str, Producer], key: int, options: Mapping[str, Any], route: frozenset[str]
+    ) -> None:
+        self.key = key
+        self.options = options
+        self.mode = Mode(options["mode"])
+        self.turn = 0
+        self.inbox: deque[LinkMessage] = deque()
+        self._requests = arena.requests
+        self._outputs = {port: producer for port, producer in outputs.items() if port in route}
+
+    def receive(self) -> LinkMessage | None:
+        """The next message of this request, or None."""
+        if not self.inbox:
+            return None
+        message = self.inbox.popleft()
+        self.turn = message.turn
+        return message
+
+    def cancelled(self, turn: int) -> bool:
+        """Whether the owner cancelled this turn."""
+        return self._requests.cancelled(self.key, turn)
+
+    def has(self, port: str) -> bool:
+        """Whether this request continues on the link to `port`."""
+        return port in self._outputs
+
+    def loan(self, port: str, shape: tuple[int, ...], dtype: str) -> Generator[Wait, None, LinkSlot]:
+        """A writable slot on the link to `port`."""
+        producer = self._outputs[port]
+        nbytes = TensorSpec("slot", dtype).numpy.itemsize * int(np.prod(shape))
+        while True:
+            try:
+                return LinkSlot(producer, producer.loan(nbytes), self.key, shape, dtype)
+            except WouldBlock:
+                yield Wait.SPACE
+
+    def text(self, port: str, kind: Kind, text: str, *, turn: int, last: bool = False) -> Steps:
+        """Send a short text."""
+        return self._bytes(port, kind, text.encode(), turn, last)
+
+    def map(self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False) -> Steps:
+        """Send a small map."""
+        return self._bytes(port, kind, cbor2.dumps(dict(data)), turn, last)
+
+    def _bytes(self, port: str, kind: Kind, data: bytes, turn: int, last: bool) -> Steps:
+        producer = self._outputs[port]
+        while True:
+            try:
+                return _send(producer, self.key, kind, data, turn, last)
+            except WouldBlock:
+                yield Wait.SPACE
+
+
+def send_text(producer: Producer, key: int, kind: Kind, text: str, *, turn: int = 0, last: bool = False) -> None:
+    """Send a text at once; WouldBlock when the link is full."""
+    _send(producer, key, kind, text.encode(), turn, last)
+
+
+def send_map(producer: Producer, key: int, kind: Kind, data: Mapping[str, Any], *, turn: int = 0, last: bool = False) -> None:
+    """Send a map at once; WouldBlock when the link is full."""
+    _send(producer, key, kind, cbor2.dumps(dict(data)), turn, last)
+
+
+def _send(producer: Producer, key: int, kind: Kind, data: bytes, turn: int, last: bool) -> None:
+    loan = producer.loan(len(data))
+    loan.view[: len(data)] = data
+    producer.send(loan, kind=int(kind), request=key, turn=turn, nbytes=len(data), flags=FLAG_LAST if last else 0)
+
+
+assert DTYPES[0] == "bytes"

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where each stage runs: a board's placement and this process' cores in, threads, cores and niceness per stage out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Place", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What one stage process may use of the machine; no cores means every core this process may use."""
+
+    threads: int
+    cores: tuple[int, ...]
+    nice: int
+    spin_ns: int
+
+
+def place(name: str, placement: Mapping[str, Mapping[str, Any]]) -> Place:
+    """The place of stage `name`; threads are never more than the cores it may use."""
+    wanted = placement.get(name, {})
+    cores = tuple(wanted.get("cores", ()))
+    available = len(cores) or len(os.sched_getaffinity(0))
+    threads = max(1, min(int(wanted.get("threads", 1)), available))
+    return Place(threads, cores, int(wanted.get("nice", 0)), int(wanted.get("spin_ns", 0)))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The house rules, executable: import order, sizes, licence lines, exports, and no blanket excepts."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = sorted((ROOT / "dpfedge").rglob("*.py")) + sorted((ROOT / "plugins").rglob("dpfedge_*/*.py"))
+EVERYTHING = PRODUCT + sorted((ROOT / "tests").rglob("*.py")) + sorted((ROOT / "examples").rglob("*.py"))
+
+# Top to bottom as in ARCHITECTURE: a room imports only rooms of its own level or above it.
+LEVELS: tuple[tuple[str, ...], ...] = (
+    ("errors", "limits"),
+    ("tensors",),
+    ("config",),
+    ("package", "models"),
+    ("hardware",),
+    ("backend", "plugin"),
+    ("compiler", "binding"),
+    ("link",),
+    ("stage",),
+    ("pipeline",),
+    ("runtime",),
+    ("serve", "bench", "cli"),
+)
+ORDER = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield f"{_name(path)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
+
+
+def test_imports__point_down_the_map_only() -> None:
+    """No room imports a room below it."""
+    wrong = []
+    for path in (ROOT / "dpfedge").rglob("*.py"):
+        parts = path.relative_to(ROOT / "dpfedge").with_suffix("").parts
+        if parts[0] not in ORDER:
+            continue
+        for module in _imports(path):
+            room = module.split(".")[1] if module.startswith("dpfedge.") else ""
+            if room in ORDER and ORDER[room] > ORDER[parts[0]]:
+                wrong.append(f"{_name(path)} imports {module}")
+    assert wrong == []
+
+
+def test_rooms__are_all_on_the_map() -> None:
+    """A new room gets its level here before it gets code."""
+    found = {p.stem for p in (ROOT / "dpfedge").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert found - {"__init__", "__main__", "testing"} == set(ORDER)
+
+
+def test_plugins__use_the_public_contract_only() -> None:
+    """Backends import dpfedge.backend, errors, tensors and the hook markers, nothing else."""
+    allowed = ("dpfedge.backend", "dpfedge.errors", "dpfedge.tensors", "dpfedge.plugin.hookspecs")
+    wrong = [
+        f"{_name(path)} imports {module}"
+        for path in PRODUCT
+        if "plugins" in path.parts
+        for module in _imports(path)
+        if module.split(".")[0] == "dpfedge" and not module.startswith(allowed)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=_name)
+def test_file__has_a_licence_line_and_a_reasonable_size(path: Path) -> None:
+    """One SPDX line first; at most 400 lines."""
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# SPDX-License-Identifier: Apache-2.0"
+    assert len(lines) <= 400
+
+
+def test_functions__are_short() -> None:
+    """Median under 10 lines, none over 60."""
+    sizes = [size for path in PRODUCT for _, size in _functions(path)]
+    assert statistics.median(sizes) < 10
+    assert [item for path in PRODUCT for item in _functions(path) if item[1] > 60] == []
+
+
+def test_excepts__are_never_blanket() -> None:
+    """No `except:`, `except Exception` or `except BaseException` that does not raise again."""
+    wrong = []
+    for path in PRODUCT:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler) and _is_blanket(node) and not isinstance(node.body[-1], ast.Raise):
+                wrong.append(f"{_name(path)}:{node.lineno}")
+    assert wrong == []
+
+
+def _is_blanket(node: ast.ExceptHandler) -> bool:
+    return node.type is None or getattr(node.type, "id", "") in ("Exception", "BaseException")
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=_name)
+def test_exports__are_complete_and_sorted(path: Path) -> None:
+    """`__all__`, where it stands, names what exists, in order."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            names = ast.literal_eval(node.value)
+            assert len(names) == len(set(names))
+            assert all(re.search(rf"\b{re.escape(name)}\b", path.read_text().replace(f'"{name}"', "")) for name in names)
+
+
+def test_version__is_the_newest_changelog_entry() -> None:
+    """pyproject, the package and the changelog agree."""
+    import dpfedge
+
+    head = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert head is not None
+    assert head.group(1) == project == dpfedge.__version__
+
+
+def test_limits__all_have_a_reason_nearby() -> None:
+    """Every limit is documented: a comment on its line or its group's heading."""
+    wrong, heading = [], False
+    for line in (ROOT / "dpfedge" / "limits.py").read_text().splitlines():
+        if line.startswith("#"):
+            heading = True
+        elif not line.strip():
+            heading = False
+        elif re.match(r"[A-Z_0-9, ]+ =", line) and "#" not in line and not heading:
+            wrong.append(line)
+    assert [line for line in wrong if not line.startswith("KIB")] == []
