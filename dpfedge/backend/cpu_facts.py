@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a backend may know of the CPU: the root of a machine goes in, level, features, cores and memory come out.
+
+It is the one door from plugins to `dpfedge.hardware`; it loads no native library and reads files only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpfedge.hardware.cpu import read_cpu
+from dpfedge.hardware.source.memory import read_limits, read_memory, usable_bytes
+from dpfedge.hardware.source.root import Root
+
+__all__ = ["CpuFacts", "cpu_facts"]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFacts:
+    """The CPU of one machine as far as a backend needs it."""
+
+    arch: str
+    """`x86_64`, `aarch64`."""
+    model: str
+    level: str
+    """`x86-64-v3`, `armv8.2-a`."""
+    features: frozenset[str]
+    """dpfedge's names, see `dpfedge.hardware.architecture.FEATURES`."""
+    cores: int
+    """Logical cores this process may run on."""
+    memory_bytes: int
+    """What one process may use at most: main memory, or less where a cgroup says so; 0 when unknown."""
+
+
+def cpu_facts(sysroot: str | Path = "/") -> CpuFacts:
+    """Facts of the machine below `sysroot`; `/` is this one."""
+    root = Root(sysroot)
+    cpu = read_cpu(root)
+    memory = usable_bytes(read_memory(root), read_limits(root))
+    return CpuFacts(cpu.arch, cpu.model, cpu.level, cpu.features, len(cpu.allowed), memory)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of the machine and what its cgroups leave of cores and memory: files in, numbers in bytes and cores out.
+
+It enforces nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpfedge.hardware.source.root import Root
+
+__all__ = ["Limits", "Memory", "read_limits", "read_memory", "usable_bytes"]
+
+_UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as the largest multiple of the page size
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of main memory; 0 where the kernel does not tell."""
+
+    total: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the cgroups of this process allow at most; None is no limit."""
+
+    cpus: float | None = None
+    memory: int | None = None
+    version: int | None = None
+    """cgroup version 1 or 2, None where there are no cgroups."""
+
+
+def read_memory(root: Root) -> Memory:
+    """MemTotal and MemAvailable."""
+    values: dict[str, int] = {}
+    for line in (root.text("proc/meminfo") or "").splitlines():
+        key, _, rest = line.partition(":")
+        number = rest.split()[:1]
+        if key in ("MemTotal", "MemAvailable", "MemFree") and number and number[0].isdecimal():
+            values[key] = int(number[0]) * 1024
+    return Memory(values.get("MemTotal", 0), values.get("MemAvailable", values.get("MemFree", 0)))
+
+
+def usable_bytes(memory: Memory, limits: Limits) -> int:
+    """What one process may use at most: the machine's memory, or less where a cgroup says so."""
+    return memory.total if limits.memory is None else min(memory.total or limits.memory, limits.memory)
+
+
+def read_limits(root: Root) -> Limits:
+    """The tightest limits from this process's cgroup up to the root, for cgroup v2, v1 and the mixed layout."""
+    groups = _groups(root)
+    if not groups:
+        return Limits()
+    unified = groups.get("", "/")
+    base = "sys/fs/cgroup" if root.has("sys/fs/cgroup/cgroup.controllers") else "sys/fs/cgroup/unified"
+    cpus = [_cpus_v2(root.text(f"{place}/cpu.max")) for place in _upwards(base, unified)]
+    memory = [_bytes(root.text(f"{place}/memory.max")) for place in _upwards(base, unified)]
+    for controller, group in groups.items():
+        mount = f"sys/fs/cgroup/{controller}"
+        if "cpu" in controller.split(","):
+            cpus += [_cpus_v1(root, place) for place in _upwards(mount, group)]
+        elif controller == "memory":
+            memory += [_bytes(root.text(f"{place}/memory.limit_in_bytes")) for place in _upwards(mount, group)]
+    return Limits(
+        cpus=min((value for value in cpus if value is not None), default=None),
+        memory=min((value for value in memory if value is not None), default=None),
+        version=1 if any(groups) else 2,
+    )
+
+
+def _groups(root: Root) -> dict[str, str]:
+    lines = [line.split(":", 2) for line in (root.text("proc/self/cgroup") or "").splitlines()]
+    return {parts[1]: parts[2] for parts in lines if len(parts) == 3}
+
+
+def _upwards(mount: str, group: str) -> Iterator[str]:
+    # A container sees its own group as the mount's root while the path names the host's, so the root always counts.
+    steps = [step for step in group.split("/") if step and step != ".."]
+    for count in range(len(steps), -1, -1):
+        yield "/".join([mount, *steps[:count]])
+
+
+def _cpus_v2(text: str | None) -> float | None:
+    quota, _, period = (text or "max").partition(" ")
+    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None
+
+
+def _cpus_v1(root: Root, place: str) -> float | None:
+    quota, period = root.number(f"{place}/cpu.cfs_quota_us"), root.number(f"{place}/cpu.cfs_period_us")
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _bytes(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and int(text) < _UNLIMITED else None
