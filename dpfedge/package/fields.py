@@ -17,7 +17,7 @@ __all__ = ["Node", "is_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*(?:/[A-Za-z0-9_][A-Za-z0-9._+@-]*)*")
 _NAME_RULE = f"1 to {limits.NAME_MAX_BYTES} of A-Z a-z 0-9 . _ + @ -, no dot or sign first, segments parted by /"
-_TYPES = {dict: "map", list: "array", str: "text", bytes: "bytes", bool: "bool", int: "integer", float: "number"}
+_TYPES = {dict: "map", list: "array", str: "text", bytes: "bytes", bool: "boolean", int: "integer", float: "number"}
 
 
 def is_name(text: str) -> bool:

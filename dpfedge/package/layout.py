@@ -74,7 +74,8 @@ def unpack_header(data: bytes, where: str) -> Header:
         allowed = f"{HEADER_BYTES} to {limits.PACKAGE_ALIGN}, a multiple of 8"
         raise FormatError("bad header length", where=f"{where}: header byte 12", found=header_bytes, allowed=allowed)
     if len(data) < header_bytes:
-        raise FormatError(f"expected {header_bytes} bytes of header, have {len(data)}", where=where)
+        what = f"expected {header_bytes} bytes of header, have {len(data)}"
+        raise FormatError(what, where=f"{where}: header byte 12")
     _check_hash(data[:header_bytes], where)
     file_bytes, manifest_offset, manifest_bytes, signature_offset, signature_bytes = numbers
     return Header(

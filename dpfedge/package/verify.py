@@ -117,12 +117,12 @@ def check_ranges(header: Header, where: str) -> None:
         (40, "signature offset", header.signature_offset, manifest_end, align(manifest_end, TAIL_ALIGN)),
         (48, "signature size", header.signature_bytes, 0, limits.SIGNATURE_MAX_BYTES),
     )  # fmt: skip
-    for place, what, found, least, most in rules:
-        if not least <= found <= most:
-            raise refuse(place, f"{what} out of range", found, f"{least} to {most}")
     for place, what, offset in ((24, "manifest", header.manifest_offset), (40, "signature", header.signature_offset)):
         if offset % TAIL_ALIGN:
             raise refuse(place, f"{what} not aligned", offset, f"a multiple of {TAIL_ALIGN}")
+    for place, what, found, least, most in rules:
+        if not least <= found <= most:
+            raise refuse(place, f"{what} out of range", found, f"{least} to {most}")
     end = header.signature_offset + header.signature_bytes
     if end != header.file_bytes:
         raise refuse(48, "signature area does not end the file", end, str(header.file_bytes))
