@@ -18,7 +18,7 @@ def test_read_manifest__least() -> None:
     manifest = read_manifest({"format": [1, 0], "name": "p", "version": "1"}, "m")
 
     assert (manifest.format, manifest.name, manifest.version, manifest.created) == ((1, 0), "p", "1", None)
-    assert not (manifest.sections or manifest.models or manifest.targets or manifest.licences or manifest.golden)
+    assert not any((manifest.sections, manifest.models, manifest.targets, manifest.licences, manifest.golden))
     with pytest.raises(dataclasses.FrozenInstanceError):
         manifest.name = "q"  # type: ignore[misc]
 
