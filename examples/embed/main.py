@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ten lines from a package to a spoken answer: python examples/embed/main.py build/voice.dpfbin question.wav answer.wav"""
+
+import sys
+
+from dpfedge import Runtime
+
+package, question, out = sys.argv[1:]
+with Runtime.open(package) as runtime:
+    answer = runtime.ask(question)
+    answer.save(out)
+    print("question:", answer.question)
+    print("answer:", answer.text)
