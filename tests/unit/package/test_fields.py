@@ -18,7 +18,7 @@ def test_is_name__valid(name: str) -> None:
     assert is_name(name)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "/a", "a/", "a//b", "a/../b", "a/.b", "a b", "é", "a\n", "-", "a" * 129])
+@pytest.mark.parametrize("name", ["", ".", "..", "/a", "a/", "a//b", "a/../b", "a/.b", "a b", "é", "a\n", "a" * 129])
 def test_is_name__invalid(name: str) -> None:
     """Nothing that could leave a folder, hide, or break a log line."""
     assert not is_name(name)
