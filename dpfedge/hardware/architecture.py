@@ -33,7 +33,7 @@ LEVELS: Mapping[str, tuple[tuple[str, frozenset[str]], ...]] = {
         ("armv8.6-a", _set("i8mm bf16")),
     ),
 }
-"""Levels of an architecture from the lowest; each needs its words of /proc/cpuinfo and those of all levels before it."""
+"""Levels of an architecture from the lowest; each needs its words of /proc/cpuinfo and those of lower levels."""
 
 _ARMV9 = ("armv9.0-a", "armv8.5-a", _set("sve2"))
 _ORDER: Mapping[str, frozenset[str]] = {

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boards: a board file or id goes in, a `Board`, and whether a machine is that board, come out.
+
+Boards are data; nothing here knows one of them. It opens no device and probes nothing by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dpfedge.config import bytes_per_second, check, duration_ms, load_yaml, nearest, plain, size_bytes
+from dpfedge.errors import BoardError
+from dpfedge.hardware.probe import Machine
+
+__all__ = [
+    "AUTO",
+    "VARIABLE",
+    "Board",
+    "BoardDevice",
+    "Match",
+    "board_files",
+    "boards",
+    "find_board",
+    "load_board",
+    "match_board",
+]
+
+AUTO = "auto"
+"""The name that stands for the most specific board that matches."""
+VARIABLE = "DPFEDGE_BOARDS"
+"""Environment variable with a folder of more board files; its boards win over installed ones of the same id."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardDevice:
+    """A device the board has, by its documents. `memory_bytes` is None where it shares the board's memory."""
+
+    id: str
+    kind: str
+    backends: tuple[str, ...]
+    """The preferred one first."""
+    name: str = ""
+    arch: str | None = None
+    features: frozenset[str] = frozenset()
+    count: int = 1
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A known machine."""
+
+    id: str
+    title: str
+    vendor: str
+    match: Mapping[str, Any]
+    devices: tuple[BoardDevice, ...]
+    placement: Mapping[str, Mapping[str, Any]]
+    """Stage → `threads`, `cores`, `nice`, `spin_ns`, as far as given."""
+    memory_bytes: int | None
+    """Main memory of the smallest module that matches."""
+    bandwidth: int | None
+    """Bytes per second of main memory at peak."""
+    power: Mapping[str, Any]
+    thermal: Mapping[str, Any]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Whether a machine is a board: what was looked for, what was found, and how specific the answer is."""
+
+    ok: bool
+    wanted: tuple[str, ...]
+    found: tuple[str, ...]
+    rank: tuple[int, int] = (0, 0)
+    """Higher is more specific: the kind of evidence, then the characters a device tree pattern fixes."""
+
+
+def board_files() -> Mapping[str, Path]:
+    """Board id → its file, sorted by id: of $DPFEDGE_BOARDS, and of the installed package or else the source tree."""
+    files: dict[str, Path] = {}
+    for folder in (*_extra_folders(), _own_folder()):
+        for path in folder.glob("[!_.]*.yaml"):
+            files.setdefault(path.stem, path)
+    return dict(sorted(files.items()))
+
+
+def _extra_folders() -> tuple[Path, ...]:
+    folders = tuple(Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part)
+    for folder in folders:
+        if not folder.is_dir():
+            raise BoardError("no such folder", where=f"${VARIABLE}", found=str(folder))
+    return folders
+
+
+def _own_folder() -> Path:
+    package = Path(__file__).parents[1]
+    installed = package / "_boards"
+    return installed if installed.is_dir() else package.parent / "boards"
+
+
+@cache
+def _schema() -> Mapping[str, Any]:
+    return plain(load_yaml(_own_folder() / "_schema.yaml"))  # type: ignore[no-any-return]
+
+
+def boards() -> list[Board]:
+    """Every known board, by id; ConfigError when one of the files breaks the schema."""
+    return [read_board(path) for path in board_files().values()]
+
+
+def load_board(id: str) -> Board:
+    """The board called `id`; BoardError lists the known ones and the nearest of them."""
+    files = board_files()
+    if id not in files:
+        raise BoardError(
+            "there is no such board",
+            where=f"board {id}",
+            allowed=", ".join([*files, AUTO]),
+            remedy=nearest(id, [*files, AUTO]) or f"put {id}.yaml into a folder named in ${VARIABLE}",
+        )
+    return read_board(files[id])
+
+
+def read_board(path: Path) -> Board:
+    """The board in one file, checked against `boards/_schema.yaml`."""
+    data = load_yaml(path)
+    check(data, _schema(), path)
+    return Board(
+        id=path.stem,
+        title=data["title"],
+        vendor=data["vendor"],
+        match=plain(data["match"]),
+        devices=tuple(_device(item) for item in data["devices"]),
+        placement={stage: _place(item) for stage, item in data["placement"].items()},
+        memory_bytes=size_bytes(data["memory"]) if "memory" in data else None,
+        bandwidth=bytes_per_second(data["bandwidth"]) if "bandwidth" in data else None,
+        power=plain(data.get("power", {})),
+        thermal=plain(data.get("thermal", {})),
+        path=str(path),
+    )
+
+
+def _device(item: Mapping[str, Any]) -> BoardDevice:
+    return BoardDevice(
+        id=item["id"],
+        kind=item["kind"],
+        backends=tuple(item["backends"]),
+        name=item.get("name", ""),
+        arch=item.get("arch"),
+        features=frozenset(item.get("features", ())),
+        count=item.get("count", 1),
+        memory_bytes=size_bytes(item["memory"]) if "memory" in item else None,
+    )
+
+
+def _place(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    place = {key: plain(value) for key, value in item.items() if key != "spin"}
+    return place | {"spin_ns": round(duration_ms(item["spin"]) * 1e6)} if "spin" in item else place
+
+
+def match_board(board: Board, machine: Machine) -> Match:
+    """Compare a board's `match` with a machine; every key must hold."""
+    tests = {"device_tree": _match_tree, "device_tree_not": _match_tree_not, "pci": _match_pci, "arch": _match_arch}
+    matches = [tests[key](wanted, machine) for key, wanted in board.match.items() if key in tests]
+    return Match(
+        ok=all(match.ok for match in matches),
+        wanted=tuple(text for match in matches for text in match.wanted) or ("any machine",),
+        found=tuple(text for match in matches for text in match.found),
+        rank=max((match.rank for match in matches), default=(0, 0)),
+    )
+
+
+def _match_tree(patterns: Sequence[str], machine: Machine) -> Match:
+    hits = [len(pattern.replace("*", "")) for pattern in patterns if _entries(pattern, machine)]
+    found = f"device tree {', '.join(machine.compatible)}" if machine.compatible else "no device tree"
+    return Match(bool(hits), (f"device tree compatible {' or '.join(patterns)}",), (found,), (3, max(hits, default=0)))
+
+
+def _match_tree_not(patterns: Sequence[str], machine: Machine) -> Match:
+    hits = [entry for pattern in patterns for entry in _entries(pattern, machine)]
+    return Match(not hits, (f"no device tree entry {' or '.join(patterns)}",), tuple(hits))
+
+
+def _entries(pattern: str, machine: Machine) -> list[str]:
+    return [entry for entry in machine.compatible if fnmatchcase(entry, pattern)]
+
+
+def _match_pci(ids: Sequence[str], machine: Machine) -> Match:
+    found = [f"{device.name} ({device.id})" for device in machine.displays] or ["no PCI display device"]
+    ok = any(device.id in ids for device in machine.displays)
+    return Match(ok, (f"PCI device {' or '.join(ids)}",), tuple(found), (2, 0))
+
+
+def _match_arch(names: Sequence[str], machine: Machine) -> Match:
+    return Match(machine.arch in names, (f"CPU architecture {' or '.join(names)}",), (machine.arch,), (1, 0))
+
+
+def find_board(name: str, machine: Machine) -> Board:
+    """The board called `name`, or for `auto` the most specific one the machine is.
+
+    BoardError when the machine is not that board: it says what was looked for, what was found and what to do.
+    """
+    if name == AUTO:
+        return _best(machine)
+    board = load_board(name)
+    match = match_board(board, machine)
+    if match.ok:
+        return board
+    ways = f"--board {AUTO} (here: {_best(machine).id}) or --board host"
+    raise BoardError(
+        f"this machine is not {board.title}: looked for {', and '.join(match.wanted)}",
+        where=f"board {board.id}",
+        found=machine.describe(),
+        remedy=f"run it on that board, or choose this machine with {ways}",
+    )
+
+
+def _best(machine: Machine) -> Board:
+    found = [(match.rank, board) for board in boards() if (match := match_board(board, machine)).ok]
+    if not found:
+        raise BoardError(
+            "no board matches", where=f"board {AUTO}", found=machine.describe(), remedy="install host.yaml"
+        )
+    return max(found, key=lambda item: item[0])[1]
