@@ -67,10 +67,12 @@ def parse_yaml(data: bytes | str, file: str) -> Section:
             "the file is too large", where=file, found=len(data), allowed=f"{limits.YAML_MAX_BYTES} bytes"
         )
     try:
-        events = iter([event for event in yaml.parse(data, Loader=_LOADER) if not isinstance(event, _ENVELOPE)])
+        events: Iterator[Any] = iter(
+            [event for event in yaml.parse(data, Loader=_LOADER) if not isinstance(event, _ENVELOPE)]
+        )
     except yaml.MarkedYAMLError as error:
-        mark: Any = error.problem_mark or error.context_mark
-        place = f"{file}:{mark.line + 1}" if mark else file
+        marks: list[Any] = [mark for mark in (error.problem_mark, error.context_mark) if mark is not None]
+        place = f"{file}:{marks[0].line + 1}" if marks else file
         raise ConfigError(f"this is not YAML: {error.problem or error.context}", where=place) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError("this is not YAML text in UTF-8", where=file, found=str(error).splitlines()[0]) from error

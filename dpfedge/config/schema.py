@@ -27,18 +27,36 @@ _Check = Callable[[Any, Any, Mapping[str, Any], "_Place"], None]
 
 
 class _Place:
-    """Where in the file and in the data the check stands, and the schema that `$ref` starts from."""
+    """Where the check stands: a chain of (holder, key) up to the root, turned into text only for an error."""
 
-    def __init__(self, root: Mapping[str, Any], where: str, path: str) -> None:
-        self.root, self.at, self.path = root, where, path
+    __slots__ = ("_source", "holder", "key", "parent", "root")
+
+    def __init__(
+        self, root: Mapping[str, Any], source: str, parent: _Place | None = None, holder: Any = None, key: Any = None
+    ) -> None:
+        self.root, self._source, self.parent, self.holder, self.key = root, source, parent, holder, key
 
     def into(self, holder: Any, key: Any) -> _Place:
-        where = holder.where(key) if isinstance(holder, Section | Items) else self.at
-        path = f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}" if self.path else str(key)
-        return _Place(self.root, where, path)
+        return _Place(self.root, self._source, self, holder, key)
+
+    @property
+    def at(self) -> str:
+        if isinstance(self.holder, Section | Items):
+            return self.holder.where(self.key)
+        return self.parent.at if self.parent is not None else self._source
+
+    @property
+    def path(self) -> str:
+        above = self.parent.path if self.parent is not None else ""
+        if self.key is None:
+            return above
+        if isinstance(self.key, int):
+            return f"{above}[{self.key}]"
+        return f"{above}.{self.key}" if above else str(self.key)
 
     def error(self, what: str, **parts: Any) -> ConfigError:
-        return ConfigError(f"{self.path}: {what}" if self.path else what, where=self.at, **parts)
+        path = self.path
+        return ConfigError(f"{path}: {what}" if path else what, where=self.at, **parts)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -53,7 +71,7 @@ def check(data: object, schema: Mapping[str, Any], path: str | Path) -> None:
     Places come from `data` when `load_yaml` made it; `path` names the source of any other mapping.
     """
     where = data.where() if isinstance(data, Section | Items) else str(path)
-    _check(data, schema, _Place(schema, where, ""))
+    _check(data, schema, _Place(schema, where))
 
 
 def _check(data: Any, schema: Mapping[str, Any], place: _Place) -> None:
