@@ -33,6 +33,13 @@ class Registry:
         self._broken: list[Broken] = []
         self._provider = "dpfedge"
 
+    @classmethod
+    def load(cls, names: Sequence[str] | None = None) -> Registry:
+        """A registry filled by the installed plugins; see `dpfedge.plugin.manager.load_plugins`."""
+        from dpfedge.plugin.manager import load_plugins  # the manager imports this module
+
+        return load_plugins(names)
+
     def add(self, backend: Backend) -> None:
         """Take one backend; a taken name or another contract version raises UsageError."""
         if backend.abi != ABI:

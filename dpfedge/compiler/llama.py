@@ -120,10 +120,10 @@ class _Llama:
         logits = self._matmul("head", normed, self._matrix(head, shape.vocabulary, shape.width))
         nodes.add("Reshape", [logits, nodes.constant("logits_shape", np.array([1, 1, shape.vocabulary], np.int64))], "logits")
         self._refuse_unused()
-        past = [TensorSpec(f"past.{layer}.{part}", "f32", self._cache_dims) for layer in range(shape.layers) for part in ("key", "value")]
-        present = [TensorSpec(spec.name.replace("past", "present"), "f32", self._cache_dims) for spec in past]
+        past = [TensorSpec(f"past_key_values.{layer}.{part}", "f32", self._cache_dims) for layer in range(shape.layers) for part in ("key", "value")]
+        present = [TensorSpec(spec.name.replace("past_key_values", "present"), "f32", self._cache_dims) for spec in past]
         return nodes.model(
-            [TensorSpec("tokens", "i64", (1, "n")), TensorSpec("length", "i32", (1,)), *past],
+            [TensorSpec("input_ids", "i64", (1, "n")), TensorSpec("attention_mask", "i64", (1, "total")), *past],
             [TensorSpec("logits", "f32", (1, 1, shape.vocabulary)), *present],
         )
 
@@ -136,8 +136,10 @@ class _Llama:
         angles = rotary_angles(self.shape, self.gguf, self.context)
         nodes.constant("rotary_cos", np.cos(angles))
         nodes.constant("rotary_sin", np.sin(angles))
-        nodes.add("Sub", ["length", nodes.constant("one", np.array([1], np.int32))], "last_position")
-        nodes.add("Squeeze", ["length"], "total_length")
+        # only the mask's length counts: one sequence has no padding
+        total = nodes.add("Cast", [nodes.add("Shape", ["attention_mask"], "total_shape", start=1, end=2)], "total", to=onnx.TensorProto.INT32)
+        nodes.add("Sub", [total, nodes.constant("one", np.array([1], np.int32))], "last_position")
+        nodes.add("Squeeze", [total], "total_length")
         nodes.constant("packed_shape", np.array([1, -1, self.shape.heads * self.shape.head_dim + 2 * self.shape.kv_width], np.int64))
         nodes.constant("rows_shape", np.array([-1, self.shape.heads * self.shape.head_dim], np.int64))
 
@@ -151,7 +153,7 @@ class _Llama:
 
     def _embed(self) -> str:
         nodes, shape = self.nodes, self.shape
-        ids = nodes.add("Squeeze", ["tokens", nodes.constant("axis0", np.array([0], np.int64))], "token_row")
+        ids = nodes.add("Squeeze", ["input_ids", nodes.constant("axis0", np.array([0], np.int64))], "token_row")
         table = self._matrix("token_embd.weight", shape.vocabulary, shape.width)
         if not isinstance(table, Blocks):
             return nodes.add("Gather", [nodes.constant("embedding", table), ids], "embedded", axis=0)
@@ -197,7 +199,7 @@ class _Llama:
         normed, residual = self._norm(f"{base}.attn_norm", f"{base}.attn_norm.weight", residual, skip)
         packed = nodes.add("Reshape", [self._matmul(f"{base}.qkv", normed, self._qkv(base)), "packed_shape"], f"{base}.packed")
         attended = f"{base}.attended"
-        cache = [f"past.{layer}.key", f"past.{layer}.value", "last_position", "total_length", "rotary_cos", "rotary_sin"]
+        cache = [f"past_key_values.{layer}.key", f"past_key_values.{layer}.value", "last_position", "total_length", "rotary_cos", "rotary_sin"]
         nodes.add("GroupQueryAttention", [packed, "", "", *cache], attended, domain=MICROSOFT, num_heads=shape.heads,
                   kv_num_heads=shape.kv_heads, do_rotary=1, rotary_interleaved=0, scale=float(shape.head_dim**-0.5),
                   outputs=[attended, f"present.{layer}.key", f"present.{layer}.value"])  # fmt: skip

@@ -17,9 +17,9 @@ from dpfedge.errors import ModelError
 
 __all__ = ["IR_MAX", "OPSET_MAX", "OPSET_MIN", "check_model", "import_onnx", "subgraphs"]
 
-OPSET_MIN, OPSET_MAX = 7, 25
-"""Opsets of the standard domain that onnxruntime 1.32 runs and calls stable."""
-IR_MAX = 13
+OPSET_MIN, OPSET_MAX = 7, 28
+"""Opsets of the standard domain that onnxruntime 1.32 runs: 6 finds no kernels, 29 is refused."""
+IR_MAX = 14
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"})
 
 
