@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An arena: the one block of shared memory that holds a pipeline's bells, request table and links.
+
+`Arena.create` makes it from link specs, `Arena.attach` maps it from a descriptor. It moves no message itself and knows
+nothing of the processes that attach.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NoReturn
+
+from dpfedge import _core
+from dpfedge.errors import LinkError, UsageError
+from dpfedge.link.ports import Bell, Consumer, Producer, RequestTable
+from dpfedge.link.ring import POLICIES, LinkSpec, LinkStats
+
+__all__ = ["Arena"]
+
+_NO_ROOM = {errno.ENOSPC, errno.ENOMEM, errno.EFBIG, errno.EDQUOT}
+
+
+class Arena:
+    """The mapped arena of a pipeline. `fd` is its descriptor: hand it to another process and attach there.
+
+    A forked child may go on using its parent's Arena, and attaches its own ports.
+    """
+
+    fd: int
+    links: Mapping[str, LinkSpec]
+    requests: RequestTable
+
+    def __init__(self, fd: int, core: _core.ArenaCore) -> None:
+        """Use `create` or `attach`; takes over `fd`."""
+        self.fd = fd
+        self._core = core
+        self._stages = {core.stage(index): index for index in range(core.stage_count)}
+        names = list(self._stages)
+        specs = [_spec(core.link(index), names) for index in range(core.link_count)]
+        self._index = {spec.name: index for index, spec in enumerate(specs)}
+        self.links = MappingProxyType({spec.name: spec for spec in specs})
+        if len(self._stages) != core.stage_count or len(self._index) != core.link_count:
+            raise LinkError("a name appears twice", where="arena")
+        self.requests = core.requests()
+
+    @classmethod
+    def create(cls, links: Sequence[LinkSpec], *, requests: int, name: str = "dpfedge") -> Arena:
+        """Make an arena for the links and `requests` places of live requests (1..65535).
+
+        Its memory is reserved here: LinkError with the needed and the free bytes when the machine has not got them.
+        """
+        _check(links)
+        stages = list(dict.fromkeys(stage for spec in links for stage in (spec.producer, spec.consumer)))
+        rows = [_row(spec, stages) for spec in links]
+        nbytes = _core.plan(name, stages, rows, requests, mmap.PAGESIZE)
+        _check_memory(nbytes)
+        try:
+            fd = _core.create(name, stages, rows, requests, mmap.PAGESIZE)
+        except OSError as error:
+            _refuse(error, nbytes)
+        return cls._open(fd)
+
+    @classmethod
+    def attach(cls, fd: int) -> Arena:
+        """Map and check the arena behind a descriptor, which stays the caller's.
+
+        LinkError when it is no arena, of another version, not sealed, or when any offset does not fit its size.
+        """
+        try:
+            own = os.dup(fd)
+        except OSError as error:
+            raise LinkError("descriptor cannot be used", where="arena", found=f"{fd}: {error.strerror}") from error
+        return cls._open(own)
+
+    @classmethod
+    def _open(cls, fd: int) -> Arena:
+        try:
+            return cls(fd, _core.open_arena(fd))
+        except OSError as error:
+            os.close(fd)
+            raise LinkError("memory cannot be mapped", where="arena", found=error.strerror) from error
+        except (LinkError, ValueError):
+            os.close(fd)
+            raise
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of shared memory, all of them reserved."""
+        return self._core.nbytes
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages, each with a bell."""
+        return tuple(self._stages)
+
+    def producer(self, link: str, owner: int) -> Producer:
+        """The sending port of a link for a process incarnation `owner` (u32, not 0).
+
+        LinkError while another owner has it: close it there, or `reclaim` that owner after its death.
+        """
+        return self._core.producer(self._link(link), owner)
+
+    def consumer(self, link: str, owner: int) -> Consumer:
+        """The receiving port of a link; messages a former consumer had not received are still there."""
+        return self._core.consumer(self._link(link), owner)
+
+    def bell(self, stage: str) -> Bell:
+        """The bell of a stage."""
+        index = self._stages.get(stage)
+        if index is None:
+            raise UsageError("unknown stage", where="arena", found=stage, allowed=", ".join(self._stages))
+        return self._core.bell(index)
+
+    def reclaim(self, owner: int) -> dict[str, int]:
+        """After the death of `owner`: end its loans, leases and ports; how many slots rights ended, per link.
+
+        Then every bell rings. Safe beside working peers and safe to repeat. The owner must really be dead.
+        """
+        return dict(zip(self._index, self._core.reclaim(owner), strict=True))
+
+    def stats(self) -> dict[str, LinkStats]:
+        """The counters of every link."""
+        return {name: LinkStats(*self._core.stats(index)) for name, index in self._index.items()}
+
+    def close(self) -> None:
+        """Close the descriptor and refuse new ports; the memory is unmapped with the last port, loan, lease or view."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self._core.close()
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _link(self, name: str) -> int:
+        index = self._index.get(name)
+        if index is None:
+            raise UsageError("unknown link", where="arena", found=name, allowed=", ".join(self._index))
+        return index
+
+
+def _spec(row: tuple[str, int, int, int, int, int, int], stages: Sequence[str]) -> LinkSpec:
+    name, producer, consumer, slots, policy, slot_bytes, block_ns = row
+    return LinkSpec(name, stages[producer], stages[consumer], slots, slot_bytes, POLICIES[policy], block_ns)
+
+
+def _row(spec: LinkSpec, stages: Sequence[str]) -> tuple[str, int, int, int, int, int, int]:
+    policy = POLICIES.index(spec.policy)
+    producer, consumer = stages.index(spec.producer), stages.index(spec.consumer)
+    return spec.name, producer, consumer, spec.slots, policy, spec.slot_bytes, spec.block_ns
+
+
+def _check(links: Sequence[LinkSpec]) -> None:
+    seen: set[str] = set()
+    for spec in links:
+        where = f"link {spec.name}"
+        if spec.name in seen:
+            raise UsageError("name appears twice", where=where)
+        if spec.policy not in POLICIES:
+            raise UsageError("unknown policy", where=where, found=spec.policy, allowed=", ".join(POLICIES))
+        for field in ("slots", "slot_bytes"):
+            value = getattr(spec, field)
+            if not 1 <= value < 1 << 32:
+                raise UsageError(f"{field} out of range", where=where, found=value, allowed="1..4294967295")
+        seen.add(spec.name)
+
+
+def _check_memory(nbytes: int) -> None:
+    # Shared memory beyond what is there does not fail, it lets the kernel kill somebody: refuse before.
+    free = _available()
+    if free is not None and nbytes > free:
+        raise LinkError(
+            "not enough memory", where="arena", found=f"{free} bytes free", allowed=f"at least {nbytes} bytes",
+            remedy="give the links fewer or smaller slots",
+        )  # fmt: skip
+
+
+def _refuse(error: OSError, nbytes: int) -> NoReturn:
+    if error.errno in _NO_ROOM:
+        raise LinkError(
+            f"memory cannot be reserved: {error.strerror}", where="arena", found=f"{_available()} bytes free",
+            allowed=f"at least {nbytes} bytes", remedy="give the links fewer or smaller slots",
+        ) from error  # fmt: skip
+    raise LinkError("shared memory cannot be made", where="arena", found=error.strerror) from error
+
+
+def _available(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Free bytes: of the machine, or of this process's cgroup when that is less; None when nobody tells."""
+    found = [free for free in (_machine_free(proc), _cgroup_free(proc, cgroup)) if free is not None]
+    return min(found, default=None)
+
+
+def _machine_free(proc: Path) -> int | None:
+    try:
+        lines = (proc / "meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _cgroup_free(proc: Path, cgroup: Path) -> int | None:
+    try:
+        own = (proc / "self/cgroup").read_text("ascii").rpartition("::")[2].strip().lstrip("/")
+        most = (cgroup / own / "memory.max").read_text("ascii").strip()
+        used = (cgroup / own / "memory.current").read_text("ascii").strip()
+    except OSError:
+        return None
+    return None if most == "max" else max(int(most) - int(used), 0)

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dpf/posix.h - the part that needs Linux: memory for an arena, sleeping and waking, watching a process.
+ *
+ * Calls answer 0 or a dpf_result, or a negative errno. Nothing else in dpf calls the operating system.
+ */
+#ifndef DPF_POSIX_H
+#define DPF_POSIX_H
+
+#include "dpf/arena.h"
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+uint64_t dpf_now_ns(void);
+
+/* A memfd of `nbytes` bytes, every page reserved now (so that no later write can fail) and sealed against shrinking,
+ * growing and unsealing. Close-on-exec. Returns the descriptor, or -ENOSPC, -ENOMEM, -EFBIG, -EMFILE, ... */
+int dpf_memory_create(const char *name, uint64_t nbytes);
+
+/* Maps an arena's descriptor read-write and shared. -EPERM: not sealed against shrinking, so a peer could make every
+ * access fault. The size comes from the descriptor, never from the contents. */
+int dpf_memory_map(int fd, void **base, uint64_t *nbytes);
+
+void dpf_memory_unmap(void *base, uint64_t nbytes);
+
+/* Sleeps until the bell's value differs from `seen`, spinning for `spin_ns` first. `deadline_ns` is absolute
+ * CLOCK_MONOTONIC, 0 = none. DPF_OK, DPF_TIMEOUT or DPF_SIGNAL (a handler ran: look at it and call again). */
+int dpf_bell_wait(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns, uint64_t spin_ns);
+
+/* Wakes every sleeper of a bell. */
+void dpf_bell_wake(dpf_bell *bell);
+
+/* Wakes whom the last calls on the ring noted in `ring->wake`, and clears it. */
+void dpf_ring_wake(dpf_ring *ring);
+
+/* Rings all bells and wakes every sleeper, whatever the counts say. */
+void dpf_arena_wake(const dpf_arena *arena);
+
+/* A descriptor that becomes readable when the process dies. */
+int dpf_pidfd_open(int pid);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of dpfedge._core share: object layouts, the errors of dpfedge.errors, argument helpers.
+ *
+ * Every object of a link keeps its arena alive, and the arena's memory is unmapped with the last of them: a view
+ * handed to Python can never point to unmapped memory. All calls run under the GIL except the waits.
+ */
+#ifndef DPF_CORE_H
+#define DPF_CORE_H
+
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include "dpf/arena.h"
+#include "dpf/posix.h"
+
+typedef struct {
+    PyObject_HEAD
+    dpf_arena arena;
+    void *base;
+    uint64_t nbytes;
+    uint32_t *attached; /* per ring: producers, consumers of this process */
+    bool closed;
+} ArenaObject;
+
+/* One side of a ring. `live`: loans or leases that still hold a slot. */
+typedef struct {
+    PyObject_HEAD
+    ArenaObject *arena;
+    dpf_ring ring;
+    uint32_t index;
+    uint32_t owner;
+    uint32_t fork;
+    uint32_t live;
+    bool closed;
+    bool attached;
+} PortObject;
+
+/* The right to use a slot: a loan (writable) or a lease (read-only). */
+typedef struct {
+    PyObject_HEAD
+    PortObject *port;
+    dpf_descriptor descriptor; /* of a loan: slot, generation and nbytes only */
+    PyObject *view;            /* weak reference to the memoryview handed out */
+    PyObject *weakrefs;
+    Py_ssize_t exports;
+    bool ended; /* the caller gave it up */
+    bool held;  /* shared memory still names us: until `ended` and the last export is gone */
+} RightObject;
+
+extern PyTypeObject *core_arena_type, *core_producer_type, *core_consumer_type, *core_loan_type, *core_lease_type;
+extern PyTypeObject *core_bell_type, *core_requests_type;
+extern PyObject *core_link_error, *core_would_block, *core_link_timeout, *core_lease_error, *core_peer_gone;
+extern PyObject *core_usage_error, *core_busy;
+
+/* Grows by one in every forked child: an object made before the fork belongs to the parent. */
+extern uint32_t core_fork;
+
+/* Sets `type(what, where=, found=, allowed=, remedy=)` and returns NULL. `found` and `allowed` are stolen, may be NULL. */
+PyObject *core_raise(PyObject *type, const char *where, const char *what, PyObject *found, PyObject *allowed,
+                     const char *remedy);
+
+/* An int (or anything with __index__) in 0 .. most; false with UsageError set. */
+bool core_unsigned(PyObject *value, const char *where, uint64_t most, uint64_t *out);
+
+/* CLOCK_MONOTONIC deadline for a timeout of None (0: none) or nanoseconds; false with an error set. */
+bool core_deadline(PyObject *timeout_ns, const char *where, uint64_t *deadline_ns);
+
+/* A dtype name of dpfedge.tensors for a code; NULL beyond the last. */
+const char *core_dtype_name(uint32_t code);
+
+/* numpy.frombuffer(owner, dtype, count, offset).reshape(shape); steals nothing. */
+PyObject *core_array(PyObject *owner, PyObject *dtype, Py_ssize_t count, Py_ssize_t offset, PyObject *shape);
+/* The NumPy dtype of a code, borrowed; NULL with UsageError set. */
+PyObject *core_numpy_dtype(uint32_t code);
+/* The NumPy dtype of a name of dpfedge.tensors or of anything numpy.dtype takes, new; NULL with an error set. */
+PyObject *core_any_dtype(PyObject *dtype);
+
+/* rights.c: a new loan or lease, which takes over the slot the caller just got. */
+PyObject *core_right_new(PyTypeObject *type, PortObject *port, const dpf_descriptor *descriptor);
+/* Ends a right: no new view, views handed out are released; frees the slot now or with the last export. */
+void core_right_end(RightObject *right, bool already_dropped);
+/* Releases the memoryview handed out, where nothing was built over it. */
+void core_right_end_views(RightObject *right);
+/* Whether the right may still be used; false with LeaseError set. */
+bool core_right_usable(RightObject *right);
+
+/* ports.c */
+PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, uint32_t owner);
+void core_port_settle(PortObject *port); /* detaches a closed port whose last right ended */
+
+bool core_add_arena(PyObject *module);
+bool core_add_ports(PyObject *module);
+bool core_add_rights(PyObject *module);
+bool core_add_signals(PyObject *module);
+bool core_add_layout(PyObject *module);
+PyTypeObject *core_add_type(PyObject *module, PyType_Spec *spec);
+
+PyObject *core_bell_new(ArenaObject *arena, uint32_t index);
+PyObject *core_requests_new(ArenaObject *arena);
+
+#endif

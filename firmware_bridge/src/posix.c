@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Linux part of dpf/posix.h.
+ */
+#define _GNU_SOURCE
+#include "dpf/posix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t dpf_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int dpf_memory_create(const char *name, uint64_t nbytes) {
+    if (nbytes == 0 || nbytes > INT64_MAX) return -EINVAL;
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -errno;
+    int error;
+    do {
+        error = posix_fallocate(fd, 0, (off_t)nbytes);
+    } while (error == EINTR);
+    if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) error = errno;
+    if (error != 0) {
+        close(fd);
+        return -error;
+    }
+    return fd;
+}
+
+int dpf_memory_map(int fd, void **base, uint64_t *nbytes) {
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0) return -errno;
+    if ((seals & F_SEAL_SHRINK) == 0) return -EPERM;
+    struct stat info;
+    if (fstat(fd, &info) < 0) return -errno;
+    if (info.st_size <= 0) return -EINVAL;
+    void *at = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return -errno;
+    *base = at;
+    *nbytes = (uint64_t)info.st_size;
+    return 0;
+}
+
+void dpf_memory_unmap(void *base, uint64_t nbytes) {
+    munmap(base, (size_t)nbytes);
+}
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static bool spin(dpf_bell *bell, uint32_t seen, uint64_t spin_ns) {
+    uint64_t end = dpf_now_ns() + spin_ns;
+    do {
+        for (int i = 0; i < 64; i++) {
+            if (dpf_bell_value(bell) != seen) return true;
+            relax();
+        }
+    } while (dpf_now_ns() < end);
+    return false;
+}
+
+static int sleep_on(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns) {
+    struct timespec until = {
+        .tv_sec = (time_t)(deadline_ns / 1000000000u),
+        .tv_nsec = (long)(deadline_ns % 1000000000u),
+    };
+    uint32_t epoch = dpf_bell_arm(bell);
+    /* Not FUTEX_PRIVATE: the word is shared by processes. BITSET takes an absolute CLOCK_MONOTONIC time. */
+    long result = syscall(SYS_futex, &bell->value, FUTEX_WAIT_BITSET, seen, deadline_ns ? &until : NULL, NULL,
+                          FUTEX_BITSET_MATCH_ANY);
+    int error = result < 0 ? errno : 0;
+    dpf_bell_disarm(bell, epoch);
+    return error;
+}
+
+int dpf_bell_wait(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns, uint64_t spin_ns) {
+    if (spin_ns != 0 && spin(bell, seen, spin_ns)) return DPF_OK;
+    while (dpf_bell_value(bell) == seen) {
+        int error = sleep_on(bell, seen, deadline_ns);
+        if (dpf_bell_value(bell) != seen) break;
+        if (error == EINTR) return DPF_SIGNAL;
+        if (error == ETIMEDOUT) return DPF_TIMEOUT;
+        if (error != 0 && error != EAGAIN) return -error;
+    }
+    return DPF_OK;
+}
+
+void dpf_bell_wake(dpf_bell *bell) {
+    syscall(SYS_futex, &bell->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void dpf_ring_wake(dpf_ring *ring) {
+    if (ring->wake & DPF_WAKE_CONSUMER) dpf_bell_wake(ring->consumer_bell);
+    if (ring->wake & DPF_WAKE_PRODUCER) dpf_bell_wake(ring->producer_bell);
+    ring->wake = 0;
+}
+
+void dpf_arena_wake(const dpf_arena *arena) {
+    for (uint32_t i = 0; i < arena->bell_count; i++) {
+        dpf_bell_ring(&arena->bells[i]);
+        dpf_bell_wake(&arena->bells[i]);
+    }
+}
+
+int dpf_pidfd_open(int pid) {
+    long fd = syscall(SYS_pidfd_open, pid, 0);
+    return fd < 0 ? -errno : (int)fd;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ports, death and counters of dpf/ring.h.
+ */
+#include "dpf/ring.h"
+#include "ring_words.h"
+#include "step.h"
+
+static dpf_result attach(DPF_ATOMIC(uint32_t) *port, uint32_t owner) {
+    uint32_t now = 0;
+    if (owner == 0) return DPF_BAD;
+    return swap32(port, &now, owner) || now == owner ? DPF_OK : DPF_TAKEN;
+}
+
+static void detach(DPF_ATOMIC(uint32_t) *port, uint32_t owner) {
+    if (owner != 0) swap32(port, &owner, 0);
+}
+
+dpf_result dpf_ring_attach_producer(dpf_ring *ring, uint32_t owner) {
+    return attach(&ring->control->owner, owner);
+}
+
+dpf_result dpf_ring_attach_consumer(dpf_ring *ring, uint32_t owner) {
+    return attach(&ring->control->place[0].owner, owner);
+}
+
+void dpf_ring_detach_producer(dpf_ring *ring, uint32_t owner) {
+    detach(&ring->control->owner, owner);
+}
+
+void dpf_ring_detach_consumer(dpf_ring *ring, uint32_t owner) {
+    detach(&ring->control->place[0].owner, owner);
+}
+
+/* Clears a word of the dead owner; the low half alone decides, so a repeated reclaim finds what is left. */
+static uint32_t clear(DPF_ATOMIC(uint64_t) *word, uint32_t owner, bool keep_high) {
+    uint64_t now = load(word);
+    while (low(now) == owner) {
+        uint32_t freed = keep_high ? 1 : high(now);
+        if (swap(word, &now, keep_high ? pack(0, high(now)) : 0)) {
+            DPF_STEP();
+            return freed;
+        }
+    }
+    return 0;
+}
+
+uint32_t dpf_ring_reclaim(dpf_ring *ring, uint32_t owner) {
+    uint32_t freed = 0;
+    if (owner == 0) return 0;
+    for (uint32_t slot = 0; slot < ring->count; slot++) {
+        dpf_slot_state *state = &ring->states[slot];
+        /* Dead between `last` and `tail`: forget the position before somebody else sends it. */
+        uint64_t last = load(&state->last);
+        if (low(load(&state->hold)) == owner && last > load(&ring->control->tail)) {
+            swap(&state->last, &last, 0);
+            DPF_STEP();
+        }
+        freed += clear(&state->hold, owner, true);
+        freed += clear(&state->lease[0], owner, false);
+    }
+    /* Ports last: a successor cannot attach before the slots are free. */
+    dpf_ring_detach_producer(ring, owner);
+    DPF_STEP();
+    dpf_ring_detach_consumer(ring, owner);
+    return freed;
+}
+
+void dpf_ring_count_abandon(dpf_ring *ring) {
+    add(&ring->control->abandoned, 1);
+}
+
+void dpf_ring_count_copy(dpf_ring *ring, uint64_t nbytes) {
+    add(&ring->control->copies, 1);
+    add(&ring->control->copied_bytes, nbytes);
+}
+
+uint32_t dpf_ring_depth(const dpf_ring *ring) {
+    uint64_t head = load(&ring->control->place[0].head);
+    uint64_t depth = load(&ring->control->tail) - head;
+    return depth <= ring->capacity ? (uint32_t)depth : 0;
+}
+
+void dpf_ring_read_stats(const dpf_ring *ring, dpf_ring_stats *stats) {
+    const dpf_control *control = ring->control;
+    *stats = (dpf_ring_stats){
+        .sent = load(&control->sent),
+        .received = load(&control->place[0].received),
+        .dropped = load(&control->dropped),
+        .refused = load(&control->refused),
+        .abandoned = load(&control->abandoned),
+        .corrupt = load(&control->place[0].corrupt),
+        .copies = load(&control->copies),
+        .copied_bytes = load(&control->copied_bytes),
+        .depth = dpf_ring_depth(ring),
+    };
+    for (uint32_t slot = 0; slot < ring->count; slot++) {
+        stats->loaned += low(load(&ring->states[slot].hold)) != 0;
+        stats->leased += low(load(&ring->states[slot].lease[0])) != 0;
+    }
+}
