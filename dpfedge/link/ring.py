@@ -7,20 +7,30 @@ The protocol itself is C (`firmware_bridge/src/ring.c`); this module only names 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
 from dpfedge import _core
 
-__all__ = ["CANCELLED", "ERROR", "LAST", "PARTIAL", "POLICIES", "Descriptor", "LinkSpec", "LinkStats", "Policy"]
+__all__ = [
+    "FLAG_CANCELLED",
+    "FLAG_ERROR",
+    "FLAG_LAST",
+    "FLAG_PARTIAL",
+    "POLICIES",
+    "Descriptor",
+    "LinkSpec",
+    "LinkStats",
+    "Policy",
+]
 
-LAST: int = _core.DPF_LAST
+FLAG_LAST: int = _core.DPF_LAST
 """Flag: the end of this stream."""
-CANCELLED: int = _core.DPF_CANCELLED
+FLAG_CANCELLED: int = _core.DPF_CANCELLED
 """Flag: the turn was cancelled; nothing more comes."""
-ERROR: int = _core.DPF_ERROR
+FLAG_ERROR: int = _core.DPF_ERROR
 """Flag: the payload is an error."""
-PARTIAL: int = _core.DPF_PARTIAL
+FLAG_PARTIAL: int = _core.DPF_PARTIAL
 """Flag: the slot still grows; a later message shows the same bytes and more."""
 
 Policy = Literal["block", "fail", "newest"]
@@ -63,6 +73,10 @@ class LinkStats:
     """Slots a consumer holds."""
     depth: int
     """Messages sent and not received."""
+
+    def as_dict(self) -> dict[str, int]:
+        """The counters by name."""
+        return asdict(self)
 
 
 class Descriptor(NamedTuple):
