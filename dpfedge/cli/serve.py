@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge serve`: a package in, its HTTP and WebSocket faces on this machine until the process is told to end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from dpfedge.errors import UsageError
+from dpfedge.serve.ending import die_at_once
+from dpfedge.serve.sockets import default_socket_path, listen_tcp, listen_unix
+
+NAME = "serve"
+HELP = """serve a package over HTTP and WebSocket, with OpenAI's endpoints
+
+example:
+  dpfedge serve build/voice.dpfbin --port 8080
+  curl http://127.0.0.1:8080/v1/models"""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_END_LIMIT_S = 4.6  # after this a server that was told to end is killed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("package", type=Path, help="the .dpfbin file")
+    parser.add_argument("--board", default="auto", help="the board to bind to (default: the one this machine is)")
+    parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8080, help="TCP port; 0 takes a free one (default: %(default)s)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket (default: in $XDG_RUNTIME_DIR/dpfedge)")
+    where.add_argument("--no-socket", action="store_true", help="no Unix socket")
+    parser.add_argument("--check", choices=("fast", "full"), default="fast", help="how much is verified first")
+    parser.add_argument("--json", action="store_true", help="write what happens as JSON lines to stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; 0 after an orderly end."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="dpfedge: %(levelname)s %(name)s: %(message)s")
+    _check_address(args)
+    tcp = listen_tcp(args.host, args.port)
+    port = tcp.getsockname()[1]
+    path = None if args.no_socket else args.socket or default_socket_path(port)
+    with contextlib.ExitStack() as stack:
+        stack.callback(tcp.close)
+        sockets = [tcp]
+        if path is not None:
+            sockets.append(listen_unix(path))
+            stack.callback(path.unlink, missing_ok=True)
+        say = _Say(args.json)
+        shown = f"[{args.host}]" if ":" in args.host else args.host
+        say("listening", http=f"http://{shown}:{port}", socket=path and str(path))
+        asyncio.run(_serve(args, sockets, say))
+    say("stopped")
+    return 0
+
+
+def _check_address(args: argparse.Namespace) -> None:
+    if not 0 <= args.port <= 65535:
+        raise UsageError("no such port", where="--port", found=args.port, allowed="0 to 65535")
+    if args.host == "localhost":
+        args.host = "127.0.0.1"
+    if args.host != "::1" and not _is_ipv4_loopback(args.host):
+        raise UsageError(
+            "only this machine may connect", where="--host", found=args.host, allowed="127.0.0.1, ::1, localhost",
+            remedy="this server knows no tokens: forward a port over ssh, or put a proxy with TLS before it",
+        )  # fmt: skip
+
+
+def _is_ipv4_loopback(host: str) -> bool:
+    try:
+        return socket.inet_pton(socket.AF_INET, host)[0] == 127
+    except OSError:
+        return False
+
+
+class _Say:
+    """Tells what happens: people on stderr, programs as JSON lines on stdout."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        if self._as_json:
+            print(json.dumps({"event": event, **fields}), flush=True)
+        detail = " ".join(f"{key}={value}" for key, value in fields.items() if value is not None)
+        print(f"dpfedge: {event} {detail}".rstrip(), file=sys.stderr, flush=True)
+
+
+async def _serve(args: argparse.Namespace, sockets: list[socket.socket], say: _Say) -> None:
+    from dpfedge.runtime import AsyncRuntime
+    from dpfedge.serve.provider import Provider
+
+    told = _told_to_end()
+    provider = Provider(
+        args.package.stem, lambda: AsyncRuntime.launch(args.package, board=args.board, check=args.check)
+    )
+    opening = provider.start()
+    await asyncio.sleep(0)  # the stages begin to load before this process imports its web server
+
+    from dpfedge.serve.app import create_app
+    from dpfedge.serve.server import Server
+
+    server = Server(create_app(provider), provider)
+    serving = asyncio.ensure_future(server.serve(sockets))
+    ending = asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait({opening, serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            opening.result()  # raises what kept the runtime from opening
+            say("ready", package=provider.name, ready_ms=round((provider.ready_ns or 0) / 1e6, 1))
+            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ending.cancel()
+        server.should_exit = True
+        await serving
+        await provider.close()
+
+
+def _told_to_end() -> asyncio.Event:
+    """Set by the first signal; the second signal, or an end that takes too long, kills everything."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+
+    def end() -> None:
+        if told.is_set():
+            die_at_once(1)
+        told.set()
+        loop.call_later(_END_LIMIT_S, die_at_once, 1)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, end)
+    return told

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`/healthz` (the process answers), `/readyz` (every stage is warm), `/metrics`, `/v1/status`; none awaits a stage."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from dpfedge.serve.provider import Provider
+
+__all__ = ["healthz", "metrics", "readyz", "status"]
+
+
+async def healthz(request: Request) -> JSONResponse:
+    """200 as long as the event loop turns."""
+    return JSONResponse({"status": "ok"})
+
+
+async def readyz(request: Request) -> JSONResponse:
+    """200 when a request would be taken now; 503 names the stages that are not warm."""
+    provider: Provider = request.app.state.provider
+    if provider.ready and provider.ready_ns is not None:
+        return JSONResponse({"status": "ready", "waiting": [], "ready_ms": round(provider.ready_ns / 1e6, 1)})
+    rows = (await provider.status()).get("stages", {})
+    stages = {name: row["state"] for name, row in rows.items()}
+    waiting = [name for name, state in stages.items() if state != "ready"]
+    body = {"status": "stopping" if provider.stopping.is_set() else "starting", "waiting": waiting, "stages": stages}
+    return JSONResponse(body, 503, {"retry-after": "1"})
+
+
+async def metrics(request: Request) -> PlainTextResponse:
+    """Prometheus text."""
+    provider: Provider = request.app.state.provider
+    text = request.app.state.metrics.render(await provider.status(), provider.ready, provider.active)
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def status(request: Request) -> JSONResponse:
+    """GET /v1/status: the runtime's own account of its stages, links and memory, as `dpfedge status` shows it."""
+    provider: Provider = request.app.state.provider
+    return JSONResponse({"ready": provider.ready, "active": provider.active, **await provider.status()})

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened since the start, as numbers in; Prometheus' text format (version 0.0.4) out.
+
+It measures nothing by itself and keeps no text of any request.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpfedge.pipeline.events import AudioChunk, Event, TextDelta, Transcript, TurnDone
+
+__all__ = ["Metrics"]
+
+_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+Labels = tuple[tuple[str, str], ...]
+
+_HELP = {
+    "dpfedge_http_requests_total": ("counter", "requests answered, by endpoint and status"),
+    "dpfedge_http_request_seconds": ("histogram", "request received to last byte of the answer"),
+    "dpfedge_first_output_seconds": ("histogram", "turn asked for to its first text or sound"),
+    "dpfedge_stage_seconds": ("histogram", "times the stages report for each turn"),
+    "dpfedge_turns_total": ("counter", "turns ended, by request mode and finish"),
+    "dpfedge_tokens_total": ("counter", "llm tokens read (prompt) and written (completion)"),
+    "dpfedge_ready": ("gauge", "1 when every stage is warm"),
+    "dpfedge_requests_in_flight": ("gauge", "answers being made now"),
+    "dpfedge_stage_ready": ("gauge", "1 when this stage is warm"),
+    "dpfedge_stage_restarts_total": ("counter", "times this stage's process came back"),
+    "dpfedge_stage_rss_bytes": ("gauge", "resident memory of this stage's process"),
+    "dpfedge_stage_pss_bytes": ("gauge", "proportional share of memory of this stage's process"),
+    "dpfedge_link_sent_total": ("counter", "messages sent on this link"),
+    "dpfedge_link_received_total": ("counter", "messages received on this link"),
+    "dpfedge_link_dropped_total": ("counter", "messages dropped on this link"),
+    "dpfedge_link_copies_total": ("counter", "payload copies made on this link"),
+    "dpfedge_link_copied_bytes_total": ("counter", "payload bytes copied on this link"),
+    "dpfedge_link_depth": ("gauge", "messages waiting on this link"),
+    "dpfedge_link_in_flight": ("gauge", "messages leased by this link's consumer"),
+}
+_LINK_FIELDS = {
+    "sent": "sent_total",
+    "received": "received_total",
+    "dropped": "dropped_total",
+    "copies": "copies_total",
+    "copied_bytes": "copied_bytes_total",
+    "depth": "depth",
+    "in_flight": "in_flight",
+}
+
+
+@dataclass(slots=True)
+class _Histogram:
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS) + 1))
+    total: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.buckets[bisect_left(_BOUNDS, value)] += 1
+        self.total += value
+
+
+class Metrics:
+    """Counters and histograms of one server."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
+        self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(lambda: defaultdict(_Histogram))
+
+    def count(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Add to the counter `dpfedge_<name>`."""
+        self._counters[f"dpfedge_{name}"][tuple(sorted(labels.items()))] += amount
+
+    def observe(self, name: str, seconds: float, **labels: str) -> None:
+        """Add a time to the histogram `dpfedge_<name>`."""
+        self._histograms[f"dpfedge_{name}"][tuple(sorted(labels.items()))].add(seconds)
+
+    async def watch(self, mode: str, events: AsyncIterator[Event]) -> AsyncGenerator[Event, None]:
+        """The same events, counted as they pass; closing this closes `events`."""
+        started: float | None = time.monotonic()
+        closing = aclosing(events) if isinstance(events, AsyncGenerator) else nullcontext(events)
+        async with closing as source:
+            async for event in source:
+                if started is not None and isinstance(event, (TextDelta, AudioChunk, Transcript)):
+                    self.observe("first_output_seconds", time.monotonic() - started, mode=mode)
+                    started = None
+                if isinstance(event, TurnDone):
+                    self.turn(mode, event)
+                yield event
+
+    def turn(self, mode: str, done: TurnDone) -> None:
+        """Count one finished turn and the times and tokens its stages report."""
+        self.count("turns_total", mode=mode, finish=done.finish)
+        for stage, report in done.report.items():
+            for key, value in report.items():
+                if key.endswith("_ms") and isinstance(value, (int, float)):
+                    self.observe("stage_seconds", value / 1000, stage=stage, mark=key.removesuffix("_ms"))
+        for kind in ("prompt", "completion"):
+            self.count("tokens_total", done.report.get("llm", {}).get(f"{kind}_tokens", 0), kind=kind)
+
+    def render(self, status: Mapping[str, Any], ready: bool, active: int) -> str:
+        """Everything as Prometheus text; `status` is the runtime's."""
+        gauges = dict(_gauges(status, ready, active))
+        lines: list[str] = []
+        for name, (kind, text) in _HELP.items():
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+            lines += [f"{name}{_labels(labels)} {value:g}" for labels, value in gauges.get(name, [])]
+            lines += [f"{name}{_labels(labels)} {value:.17g}" for labels, value in self._counters[name].items()]
+            for labels, histogram in self._histograms[name].items():
+                lines += _histogram_lines(name, labels, histogram)
+        return "\n".join(lines) + "\n"
+
+
+def _gauges(status: Mapping[str, Any], ready: bool, active: int) -> Iterator[tuple[str, list[tuple[Labels, float]]]]:
+    rows = status.get("stages", {})
+    yield "dpfedge_ready", [((), float(ready))]
+    yield "dpfedge_requests_in_flight", [((), active)]
+    yield "dpfedge_stage_ready", [((("stage", name),), float(row["state"] == "ready")) for name, row in rows.items()]
+    for key, name in (("restarts", "restarts_total"), ("rss_bytes", "rss_bytes"), ("pss_bytes", "pss_bytes")):
+        yield f"dpfedge_stage_{name}", [((("stage", stage),), row[key]) for stage, row in rows.items() if key in row]
+    links = status.get("links", {})
+    for key, name in _LINK_FIELDS.items():
+        yield f"dpfedge_link_{name}", [((("link", link),), row[key]) for link, row in links.items()]
+
+
+def _labels(labels: Labels) -> str:
+    def quoted(value: str) -> str:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+    return "{" + ",".join(f'{key}="{quoted(value)}"' for key, value in labels) + "}" if labels else ""
+
+
+def _histogram_lines(name: str, labels: Labels, histogram: _Histogram) -> Iterator[str]:
+    seen = 0
+    for bound, amount in zip((*_BOUNDS, float("inf")), histogram.buckets, strict=True):
+        seen += amount
+        shown = "+Inf" if bound == float("inf") else f"{bound:g}"
+        yield f"{name}_bucket{_labels((*labels, ('le', shown)))} {seen}"
+    yield f"{name}_sum{_labels(labels)} {histogram.total:.9g}"
+    yield f"{name}_count{_labels(labels)} {seen}"

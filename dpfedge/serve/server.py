@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An app, its provider and listening sockets in; a server that starts, answers and ends in bounded time.
+
+It opens no socket, knows no endpoint, and leaves signals to its caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from dpfedge.serve.provider import Provider
+
+__all__ = ["DRAIN_S", "Server"]
+
+DRAIN_S = 1.5
+"""How long running answers may go on once the server was told to end; with the stages' own end it stays below 5 s."""
+
+_MESSAGE_MAX_BYTES = 16 << 20  # one realtime event; OpenAI allows 15 MiB of audio in an append
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which ends answers with a last event before it ends their connections."""
+
+    def __init__(self, app: ASGIApp, provider: Provider) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="websockets-sansio",
+                ws_max_size=_MESSAGE_MAX_BYTES,
+                ws_per_message_deflate=False,  # base64 PCM hardly shrinks and costs the event loop
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._provider = provider
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the command's."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, let answers end, tell the rest to end, then close every connection."""
+        for server in self.servers:
+            server.close()
+        await self._provider.stop(DRAIN_S)
+        await super().shutdown(sockets)
