@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dpfedge.link.arena import Arena
 from dpfedge.link.ports import Bell, Consumer, Lease, Loan, Producer, RequestTable
-from dpfedge.link.ring import FLAG_CANCELLED, FLAG_ERROR, FLAG_LAST, FLAG_PARTIAL, Descriptor, LinkSpec, LinkStats
+from dpfedge.link.ring import CANCELLED, ERROR, LAST, PARTIAL, Descriptor, LinkSpec, LinkStats
 
 __all__ = [
-    "FLAG_CANCELLED",
-    "FLAG_ERROR",
-    "FLAG_LAST",
-    "FLAG_PARTIAL",
+    "CANCELLED",
+    "ERROR",
+    "LAST",
+    "PARTIAL",
     "Arena",
     "Bell",
     "Consumer",

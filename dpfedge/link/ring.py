@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 from dpfedge import _core
 
 __all__ = [
-    "FLAG_CANCELLED",
-    "FLAG_ERROR",
-    "FLAG_LAST",
-    "FLAG_PARTIAL",
+    "CANCELLED",
+    "ERROR",
+    "LAST",
+    "PARTIAL",
     "POLICIES",
     "Descriptor",
     "LinkSpec",
@@ -24,13 +24,13 @@ __all__ = [
     "Policy",
 ]
 
-FLAG_LAST: int = _core.DPF_LAST
+LAST: int = _core.DPF_LAST
 """Flag: the end of this stream."""
-FLAG_CANCELLED: int = _core.DPF_CANCELLED
+CANCELLED: int = _core.DPF_CANCELLED
 """Flag: the turn was cancelled; nothing more comes."""
-FLAG_ERROR: int = _core.DPF_ERROR
+ERROR: int = _core.DPF_ERROR
 """Flag: the payload is an error."""
-FLAG_PARTIAL: int = _core.DPF_PARTIAL
+PARTIAL: int = _core.DPF_PARTIAL
 """Flag: the slot still grows; a later message shows the same bytes and more."""
 
 Policy = Literal["block", "fail", "newest"]
@@ -101,8 +101,9 @@ class Descriptor(NamedTuple):
     @classmethod
     def read(cls, data: bytes | memoryview) -> Descriptor:
         """The descriptor in 64 bytes."""
-        *head, a, b, c, dtype, rank_urgency, kind, flags = _DESCRIPTOR.unpack(data)
-        return cls(*head, (a, b, c), dtype, rank_urgency & 15, rank_urgency >> 4, kind, flags)
+        parts = _DESCRIPTOR.unpack(data)
+        dtype, rank_urgency, kind, flags = parts[12:]
+        return cls(*parts[:9], parts[9:12], dtype, rank_urgency & 15, rank_urgency >> 4, kind, flags)
 
 
 _DESCRIPTOR = struct.Struct("<3Q6I3I4B")

@@ -186,8 +186,7 @@ static PyObject *lease_array(PyObject *object, PyObject *none) {
 static PyObject *lease_release(PyObject *object, PyObject *none) {
     RightObject *self = (RightObject *)object;
     (void)none;
-    if (self->ended) return core_raise(core_lease_error, where(self), "lease was released", NULL, NULL, NULL);
-    core_right_end(self, false);
+    if (!self->ended) core_right_end(self, false);
     Py_RETURN_NONE;
 }
 
@@ -241,7 +240,7 @@ static PyMethodDef loan_methods[] = {
 
 static PyMethodDef lease_methods[] = {
     {"array", lease_array, METH_NOARGS, "A read-only view of the payload with the sender's dtype and shape."},
-    {"release", lease_release, METH_NOARGS, "End the lease."},
+    {"release", lease_release, METH_NOARGS, "End the lease; a second call does nothing."},
     {"__enter__", lease_enter, METH_NOARGS, NULL},
     {"__exit__", lease_exit, METH_VARARGS, NULL},
     {0},
