@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What binding gives: a target on its devices, and through it models, assets and executables of the opened package.
+
+It chooses nothing; `dpfedge.binding.bind` does. Views stay in the mapped package, nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpfedge.backend.api import Backend, Budget, Device, Executable, GraphView
+from dpfedge.errors import BindError
+from dpfedge.hardware.board import Board
+from dpfedge.package.manifest import Graph, Target
+from dpfedge.package.reader import Package
+
+__all__ = ["Bound", "BoundModel", "Refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one target cannot run: the field, what it wants, what is there, and what to do."""
+
+    target: str
+    field: str
+    wanted: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"target {self.target}: {self.field}: wanted {self.wanted}; found {self.found}; {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundModel:
+    """One model of a bound package: its numbers, its assets in place, and its graphs on the device that was chosen."""
+
+    name: str
+    family: str
+    config: Mapping[str, Any]
+    device: Device
+    _package: Package
+    _backend: Backend
+    _assets: Mapping[str, str]
+    _graphs: Mapping[str, Graph]
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        """Names of the graphs."""
+        return tuple(self._graphs)
+
+    @property
+    def assets(self) -> tuple[str, ...]:
+        """Names of the assets."""
+        return tuple(self._assets)
+
+    def asset(self, name: str) -> memoryview:
+        """The bytes of an asset in the mapped package, read-only; BindError lists the assets there are."""
+        if name not in self._assets:
+            raise self._unknown("asset", name, self._assets)
+        return self._package.section(self._assets[name])
+
+    def graph(self, name: str) -> GraphView:
+        """A graph as it lies in the mapped package; BindError lists the graphs there are."""
+        if name not in self._graphs:
+            raise self._unknown("graph", name, self._graphs)
+        graph = self._graphs[name]
+        return GraphView(
+            name=f"{self.name}/{name}",
+            code=self._package.section(graph.section),
+            inputs=graph.inputs,
+            outputs=graph.outputs,
+            weights={section: self._package.section(section) for section in graph.weights},
+            options=graph.options,
+        )
+
+    def load(self, graph: str, budget: Budget) -> Executable:
+        """The graph ready to run on the chosen device, through its backend, within `budget`."""
+        return self._backend.load(self.graph(graph), self.device, budget)
+
+    def _unknown(self, kind: str, name: str, known: Mapping[str, object]) -> BindError:
+        return BindError(f"there is no such {kind}", where=f"model {self.name}", found=name, allowed=", ".join(known))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A package bound to a board: the target that was chosen, the device of each model, what was refused."""
+
+    package: Package
+    board: Board
+    target: Target
+    backend: Backend
+    devices: Mapping[str, Device]
+    """Model → device."""
+    refusals: tuple[Refusal, ...]
+    degraded: str | None = None
+    """Why this is slower than the board could be, when the operator allowed that."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models of the target."""
+        return tuple(self.target.models)
+
+    def model(self, name: str) -> BoundModel:
+        """One model on its device; BindError lists the models there are."""
+        if name not in self.target.models:
+            known = ", ".join(self.target.models)
+            raise BindError("there is no such model", where=f"target {self.target.id}", found=name, allowed=known)
+        record = self.package.manifest.models[name]
+        return BoundModel(
+            name=name,
+            family=record.family,
+            config=record.config,
+            device=self.devices[name],
+            _package=self.package,
+            _backend=self.backend,
+            _assets=record.assets,
+            _graphs=self.target.models[name].graphs,
+        )

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge bind`: a package and a board in, the target that runs here, or every refusal, out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from dpfedge.binding import bind_here
+from dpfedge.binding.explain import describe_bound, describe_error, explain_bound
+from dpfedge.errors import BindError
+from dpfedge.package import open_package
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "bind"
+HELP = "say which target of a package runs here, and why"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file")
+    parser.add_argument("--board", default="auto", metavar="BOARD", help="a board id, or auto (default)")
+    parser.add_argument(
+        "--explain", action="store_true", help="show the whitelist, the compiler's decisions and refusals"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--sysroot", default="/", metavar="DIR", help="a recorded machine instead of this one")
+    parser.add_argument(
+        "--allow-fallback",
+        action="append",
+        default=[],
+        metavar="BACKEND",
+        help="accept this slower backend; may be repeated",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Bind and print the decision; refused is exit code 3."""
+    # A decision touches no weight, so the weights' digests are not what it depends on.
+    with open_package(args.package, check="fast") as package:
+        try:
+            bound = bind_here(package, args.board, sysroot=args.sysroot, allow_fallback=args.allow_fallback)
+        except BindError as error:
+            if not args.json:
+                raise
+            print(json.dumps(describe_error(error), indent=2))
+            print(f"dpfedge: {error.what.partition(chr(10))[0]}", file=sys.stderr)
+            return error.exit_code
+        lines = (
+            [json.dumps(describe_bound(bound), indent=2)] if args.json else explain_bound(bound, explain=args.explain)
+        )
+        print("\n".join(lines))
+    return 0
