@@ -138,9 +138,13 @@ class BoardError(DpfError):
 
 
 class BindError(DpfError):
-    """No target of the package fits the board and its devices."""
+    """No target of the package fits the board and its devices; `refusals` says why, target by target."""
 
     exit_code = 3
+
+    def __init__(self, what: str, *, refusals: tuple[object, ...] = (), **parts: object) -> None:
+        self.refusals = refusals
+        super().__init__(what, **parts)  # type: ignore[arg-type]
 
 
 class BackendError(DpfError):
