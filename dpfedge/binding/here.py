@@ -1,26 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binding on a machine: a package and a board's name in, the bound package out; files are read, nothing is opened or run."""
+"""Binding on a real or recorded machine: package, board name and root in, `Bound` out, with everything probed once.
+
+It reads files only; no socket is opened, no device touched, no model loaded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge.backend.registry import Registry
 from dpfedge.binding.bind import bind
 from dpfedge.binding.bound import Bound
-from dpfedge.binding.devices import find_devices
-from dpfedge.hardware.board import find_board
-from dpfedge.hardware.probe import probe
-from dpfedge.package import Package
+from dpfedge.binding.devices import Found, find_devices
+from dpfedge.hardware.board import AUTO, Board, find_board
+from dpfedge.hardware.probe import Machine, probe
+from dpfedge.package.reader import Package
+from dpfedge.plugin.manager import load_plugins
 
-__all__ = ["bind_here"]
+__all__ = ["Here", "bind_here", "look"]
 
 
-def bind_here(package: Package, board: str, *, sysroot: str | Path = "/", allow_fallback: Sequence[str] = ()) -> Bound:
-    """Probe the machine below `sysroot`, check that it is `board` (or find out, for `auto`), and choose a target.
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A machine, the board it is, and what can run something on it."""
 
-    BoardError when the machine is another board, BindError with every refusal when no target fits.
-    """
-    chosen = find_board(board, probe(Path(sysroot)))
-    return bind(package, chosen, find_devices(Registry.load(), sysroot), allow_fallback=allow_fallback)
+    machine: Machine
+    board: Board
+    found: Found
+
+
+def look(board: str = AUTO, *, sysroot: str | Path = "/", registry: Registry | None = None) -> Here:
+    """Probe the machine below `sysroot` and find its board and devices; BoardError when it is not `board`."""
+    machine = probe(sysroot)
+    chosen = find_board(board, machine)
+    return Here(machine, chosen, find_devices(load_plugins() if registry is None else registry, sysroot))
+
+
+def bind_here(
+    package: Package,
+    board: str = AUTO,
+    *,
+    sysroot: str | Path = "/",
+    registry: Registry | None = None,
+    allow_fallback: Sequence[str] = (),
+) -> Bound:
+    """Choose a target of `package` for this machine, which must be `board`; BoardError or BindError say why not."""
+    here = look(board, sysroot=sysroot, registry=registry)
+    return bind(package, here.board, here.found, allow_fallback=allow_fallback)
