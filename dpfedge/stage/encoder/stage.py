@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The encoder stage: utterances in, their words out; it owns the recogniser and keeps nothing between requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpfedge.backend.api import Budget
+from dpfedge.stage.api import RequestIO, Steps
+from dpfedge.stage.encoder.config import EncoderConfig
+from dpfedge.stage.encoder.moonshine import Moonshine
+from dpfedge.stage.encoder.tokens import Tokens
+from dpfedge.stage.encoder.transcriber import Duty, Transcriber
+
+__all__ = ["EncoderStage"]
+
+_WARM_SAMPLES = (16000, 3 * 16000)  # two lengths: onnxruntime plans its memory per shape
+
+
+class EncoderStage:
+    """Owns one Moonshine model."""
+
+    name = "encoder"
+
+    def __init__(self, model: Any, config: Mapping[str, Any], budget: Budget) -> None:
+        """`model` is a bound Moonshine model with the asset `tokenizer.bin`; ModelError when it is not."""
+        self._config = EncoderConfig.of(config)
+        self._title = str(model.name)
+        self._tokens = Tokens(model.asset("tokenizer.bin"), first_special=int(model.config["special_from"]))
+        self._recogniser = Moonshine(
+            model, budget, tokens_per_second=self._config.tokens_per_second, repeats=self._config.repeats
+        )
+        self._duty = Duty()
+
+    def warm(self) -> None:
+        """Recognise a hiss, so that every graph has run."""
+        hiss = np.random.default_rng(0).normal(0, 1e-3, max(_WARM_SAMPLES)).astype(np.float32)
+        for samples in _WARM_SAMPLES:
+            for _ in self._recogniser.recognise(hiss[:samples]):
+                pass
+
+    def facts(self) -> Mapping[str, Any]:
+        """`name` of the model and the `languages` it knows."""
+        return {"name": self._title, "languages": ["en"]}
+
+    def request(self, io: RequestIO) -> Steps:
+        """TRANSCRIBE: one TEXT per segment, then DONE of turn 0. CONVERSE: DRAFT, TEXT and DONE for each turn."""
+        transcriber = Transcriber(io, self._recogniser, self._tokens, self._config, self._duty)
+        try:
+            yield from transcriber.run()
+        finally:
+            transcriber.close()
