@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The llm stage's settings, from the pipeline file's mapping to one frozen record; it knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpfedge.config import check
+from dpfedge.stage.llm.sampling import Sampling
+
+__all__ = ["SCHEMA", "LlmConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class LlmConfig:
+    """Who the assistant is, how it chooses words, and how many talk to it at once."""
+
+    system: str = ""
+    """The system prompt of requests that bring none; empty: the model's template decides."""
+    examples: tuple[Mapping[str, str], ...] = ()
+    """Pairs {user, assistant} shown to the model after the system prompt."""
+    replies: tuple[Mapping[str, Any], ...] = ()
+    """{match, say}: fixed answers in conversations, decided before the model is asked."""
+    sums: bool = False
+    """Answer spoken arithmetic in conversations exactly, without the model."""
+    sampling: Sampling = field(default_factory=Sampling)
+    places: int = 4
+    """How many requests can be answered at the same time; each has its own key/value memory."""
+    chunk_tokens: int = 128
+    """Prompt tokens per step; other requests get their token between two steps."""
+    first_words: int = 7
+    """Longest first clause handed to the voice, in words."""
+    clause_words: int = 14
+    """Longest later clause handed to the voice, in words."""
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> LlmConfig:
+        """The checked settings; ConfigError names an unknown key and the nearest known one."""
+        check(data, SCHEMA, "stage llm")
+        given = dict(data)
+        given["sampling"] = Sampling().with_request(given.get("sampling"))
+        for name in ("examples", "replies"):
+            given[name] = tuple(given.get(name, ()))
+        return cls(**given)
+
+
+_TEXTS = {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+
+
+def _record(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": list(required)}
+
+
+_NUMBER = {"type": "number"}
+_COUNT = {"type": "integer", "minimum": 1}
+
+SCHEMA: Mapping[str, Any] = _record(
+    {
+        "system": {"type": "string"},
+        "examples": {
+            "type": "array",
+            "items": _record({"user": {"type": "string"}, "assistant": {"type": "string"}}, "user", "assistant"),
+        },
+        "replies": {"type": "array", "items": _record({"match": _TEXTS, "say": _TEXTS}, "match", "say")},
+        "sums": {"type": "boolean"},
+        "sampling": _record(
+            {
+                "max_tokens": _COUNT,
+                "temperature": {**_NUMBER, "minimum": 0, "maximum": 2},
+                "top_p": {**_NUMBER, "minimum": 0, "maximum": 1},
+                "seed": {"type": "integer"},
+                "stop": _TEXTS,
+                "repeat_penalty": {**_NUMBER, "minimum": 0.1, "maximum": 10},
+                "repeat_window": {"type": "integer", "minimum": 0},
+                "presence_penalty": {**_NUMBER, "minimum": -2, "maximum": 2},
+                "frequency_penalty": {**_NUMBER, "minimum": -2, "maximum": 2},
+            }
+        ),
+        "places": {"type": "integer", "minimum": 1, "maximum": 64},
+        "chunk_tokens": {"type": "integer", "minimum": 1, "maximum": 4096},
+        "first_words": _COUNT,
+        "clause_words": _COUNT,
+    }
+)
+"""JSON Schema of the `llm` section's stage settings."""

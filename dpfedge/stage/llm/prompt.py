@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who the assistant is and what was said before in, a prompt's tokens out; it runs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpfedge.errors import ContextLengthError
+from dpfedge.stage.llm.template import ChatTemplate, check_messages
+from dpfedge.stage.llm.tokenizer import Tokenizer
+
+__all__ = ["Conversation", "Prompts", "opening"]
+
+Message = Mapping[str, str]
+
+_KEPT_AFTER_TRIM = 0.6  # share of the room the history may fill after trimming, so that not every turn trims again
+
+
+def opening(system: str, examples: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The messages every conversation starts with."""
+    messages = [{"role": "system", "content": system}] if system else []
+    for example in examples:
+        messages.append({"role": "user", "content": example["user"]})
+        messages.append({"role": "assistant", "content": example["assistant"]})
+    return messages
+
+
+class Prompts:
+    """Messages → tokens, with exactly the BOS tokens the model was trained with."""
+
+    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer, bos: int | None) -> None:
+        """`bos` is the token that must lead when the template does not write it; None: none is added."""
+        self._template, self._tokenizer, self._bos = template, tokenizer, bos
+
+    def tokens(self, messages: Sequence[Message], *, answer: bool = True) -> list[int]:
+        """The prompt's token ids."""
+        tokens = self._tokenizer.encode(self._template.render(messages, answer=answer))
+        if self._bos is not None and tokens[:1] != [self._bos]:
+            tokens.insert(0, self._bos)
+        return tokens
+
+    def shared(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens that every prompt beginning with `messages` begins with."""
+        ends = [self.tokens([*messages, {"role": "user", "content": word}]) for word in ("a", "Zz")]
+        size = next(index for index, pair in enumerate(zip(*ends, strict=False)) if pair[0] != pair[1])
+        return ends[0][:size]
+
+
+@dataclass(slots=True)
+class _Entry:
+    role: str
+    content: str
+    turn: int
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What was said, oldest first, after an opening that never changes."""
+
+    opening: Sequence[Message]
+    entries: list[_Entry] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, opening: Sequence[Message], history: Any) -> Conversation:
+        """With the history a session brings along; InputError names the message that is wrong."""
+        known = check_messages(history) if history else []
+        return cls(opening, [_Entry(message["role"], message["content"], -1) for message in known])
+
+    def add(self, role: str, content: str, turn: int) -> None:
+        """Append what `role` said in `turn`."""
+        self.entries.append(_Entry(role, content, turn))
+
+    def heard(self, turn: int, words: str) -> None:
+        """Of the answer of `turn` only `words` were heard; nothing heard was never said."""
+        kept = [entry for entry in self.entries if (entry.turn, entry.role) != (turn, "assistant")]
+        place = next((index for index, entry in enumerate(kept) if entry.turn > turn), len(kept))
+        if words:
+            kept.insert(place, _Entry("assistant", words, turn))
+        self.entries = kept
+
+    def messages(self) -> list[Message]:
+        """Opening and entries as chat messages."""
+        return [*self.opening, *({"role": entry.role, "content": entry.content} for entry in self.entries)]
+
+    def fit(self, prompts: Prompts, room: int) -> list[int]:
+        """The prompt's tokens, at most `room`; the oldest entries are forgotten for that, the last one never."""
+        tokens = prompts.tokens(self.messages())
+        if len(tokens) <= room:
+            return tokens
+        while len(self.entries) > 1 and len(tokens) > room * _KEPT_AFTER_TRIM:
+            del self.entries[0]
+            while len(self.entries) > 1 and self.entries[0].role != "user":
+                del self.entries[0]
+            tokens = prompts.tokens(self.messages())
+        if len(tokens) > room:
+            raise ContextLengthError(
+                "one message is longer than the context",
+                stage="llm",
+                found=f"{len(tokens)} tokens",
+                allowed=f"{room} tokens",
+            )
+        return tokens

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logits in, the next token out; stop strings are `stops.py`'s work.
+
+Penalties as in llama.cpp (`llama_sampler_init_penalties`): over the last `repeat_window` tokens of prompt and answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpfedge.errors import InputError, StageError
+
+__all__ = ["Sampler", "Sampling"]
+
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+
+_STOPS_MAX = 16  # OpenAI's interface allows 4
+_FLOOR = 30.0  # candidates below e^-30 of the best are never drawn from 24-bit logits
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen and when an answer ends."""
+
+    max_tokens: int | None = None
+    """None: until the context is full."""
+    temperature: float = 0.0
+    """0 takes the best token."""
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    repeat_penalty: float = 1.0
+    repeat_window: int = 64
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+
+    def with_request(self, given: object) -> Sampling:
+        """These defaults with what one request gives (None: the default); InputError names a value out of range."""
+        if given is None:
+            return self
+        if not isinstance(given, Mapping):
+            raise InputError("must be an object", stage="llm", where="sampling", found=type(given).__name__)
+        return replace(self, **{name: _checked(name, value) for name, value in given.items() if value is not None})
+
+
+_RANGES: Mapping[str, tuple[type | tuple[type, ...], float, float]] = {
+    "max_tokens": (int, 1, math.inf),
+    "temperature": ((int, float), 0, 2),
+    "top_p": ((int, float), 0, 1),
+    "seed": (int, -(1 << 63), 1 << 63),
+    "repeat_penalty": ((int, float), 0.1, 10),
+    "repeat_window": (int, 0, 1 << 20),
+    "presence_penalty": ((int, float), -2, 2),
+    "frequency_penalty": ((int, float), -2, 2),
+}
+
+
+def _checked(name: str, value: object) -> Any:
+    if name == "stop":
+        return _stop(value)
+    if name not in _RANGES:
+        known = ", ".join(asdict(Sampling()))
+        raise InputError("unknown setting", stage="llm", where=f"sampling.{name}", found=name, allowed=known)
+    kind, low, high = _RANGES[name]
+    if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high:  # type: ignore[operator]
+        allowed = f"{low} to {high}" if high < 1 << 20 else f"an integer of at least {low}"
+        raise InputError("out of range", stage="llm", where=f"sampling.{name}", found=repr(value), allowed=allowed)
+    return value
+
+
+def _stop(value: object) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else (value,)
+    if not all(isinstance(text, str) and text for text in texts):
+        raise InputError(
+            "must be text", stage="llm", where="sampling.stop", found=repr(value), allowed="non-empty strings"
+        )
+    return texts
+
+
+class Sampler:
+    """Chooses one answer's tokens; `prompt` counts for the repeat penalty. Same seed, same logits: same tokens."""
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
+        self._sampling = sampling
+        self._random = np.random.Generator(
+            np.random.PCG64(None if sampling.seed is None else sampling.seed % (1 << 64))
+        )
+        self._window = np.zeros(sampling.repeat_window, np.int64)
+        recent = list(prompt)[len(prompt) - min(len(prompt), sampling.repeat_window) :]
+        self._window[: len(recent)] = recent
+        self._seen = len(recent)
+        self._penal = sampling.repeat_penalty != 1.0 and sampling.repeat_window > 0
+        self._counts: dict[int, int] = {}
+        self._counted = sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
+
+    def next(self, logits: Logits) -> int:
+        """The next token from f32[vocabulary], which is changed in place; StageError if the logits are no numbers."""
+        if self._penal:
+            self._penalise(logits)
+        if self._counted and self._counts:
+            self._discourage(logits)
+        token = int(logits.argmax())  # the first NaN or the largest, so one look at it finds either
+        if not math.isfinite(logits[token]):
+            raise StageError("the model gave logits that are no numbers", stage="llm", found=str(logits[token]))
+        if self._sampling.temperature > 0:
+            token = self._draw(logits, float(logits[token]))
+        self._accept(token)
+        return token
+
+    def _penalise(self, logits: Logits) -> None:
+        recent = self._window[: min(self._seen, self._window.size)]
+        values = logits[recent]
+        penalty = np.float32(self._sampling.repeat_penalty)
+        logits[recent] = np.where(values > 0, values / penalty, values * penalty)
+
+    def _discourage(self, logits: Logits) -> None:
+        tokens = np.fromiter(self._counts.keys(), np.int64, len(self._counts))
+        counts = np.fromiter(self._counts.values(), np.float32, len(self._counts))
+        logits[tokens] -= self._sampling.presence_penalty + self._sampling.frequency_penalty * counts
+
+    def _draw(self, logits: Logits, best: float) -> int:
+        reach = _FLOOR * self._sampling.temperature
+        tokens = np.flatnonzero(logits >= best - reach)
+        weights = np.exp((logits[tokens].astype(np.float64) - best) / self._sampling.temperature)
+        if self._sampling.top_p < 1.0:
+            order = np.argsort(-weights, kind="stable")
+            mass = np.cumsum(weights[order])
+            kept = order[: int(np.searchsorted(mass, self._sampling.top_p * mass[-1])) + 1]
+            tokens, weights = tokens[kept], weights[kept]
+        mass = np.cumsum(weights)
+        place = int(np.searchsorted(mass, self._random.random() * mass[-1], side="right"))
+        return int(tokens[min(place, tokens.size - 1)])
+
+    def _accept(self, token: int) -> None:
+        if self._window.size:
+            self._window[self._seen % self._window.size] = token
+        self._seen += 1
+        if self._counted:
+            self._counts[token] = self._counts.get(token, 0) + 1

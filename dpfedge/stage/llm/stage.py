@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The llm stage: chat messages or transcripts in, text to the sink and clauses to the voice out, a token per step.
+
+Every request owns a place of key/value memory while it lives, so many are answered in turns. It knows no audio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpfedge.backend.api import Budget
+from dpfedge.errors import ModelError
+from dpfedge.stage.api import Mode, RequestIO, Steps
+from dpfedge.stage.llm.cache import Pool, Prefix
+from dpfedge.stage.llm.config import LlmConfig
+from dpfedge.stage.llm.engine import prefill
+from dpfedge.stage.llm.prompt import Prompts, opening
+from dpfedge.stage.llm.replies import Replies
+from dpfedge.stage.llm.template import ChatTemplate
+from dpfedge.stage.llm.tokenizer import Tokenizer
+from dpfedge.stage.llm.turns import Chat, Converse, Parts
+
+__all__ = ["LlmStage"]
+
+_WARM = 8  # tokens; a few chunked and one single step touch every kernel
+
+
+class LlmStage:
+    """Owns one decoder-only language model."""
+
+    name = "llm"
+
+    def __init__(self, model: Any, config: Mapping[str, Any], budget: Budget) -> None:
+        """`model`: a bound decoder with graph `llm` and assets `tokenizer.json`, `chat_template.jinja` (GRAPHS.md)."""
+        settings = LlmConfig.of(config)
+        tokenizer = Tokenizer(model.asset("tokenizer.json"))
+        source = str(model.asset("chat_template.jinja"), "utf-8")
+        template = ChatTemplate(source, _names(model, tokenizer), tuple(tokenizer.specials))
+        pool = Pool(model.load("llm", budget), places=settings.places, chunk=settings.chunk_tokens)
+        self._title = str(model.name)
+        prompts = Prompts(template, tokenizer, int(model.config["bos"]) if model.config.get("add_bos") else None)
+        first = opening(settings.system, settings.examples)
+        self._parts = Parts(
+            settings=settings,
+            tokenizer=tokenizer,
+            prompts=prompts,
+            pool=pool,
+            ends=_ends(model),
+            opening=first,
+            shared=prompts.shared(first),
+            replies=Replies(settings.replies, sums=settings.sums),
+        )
+
+    def warm(self) -> None:
+        """Run the opening of every conversation once and keep its keys and values for all of them."""
+        parts = self._parts
+        place = parts.pool.take(())
+        for _ in prefill(place, parts.shared or [0] * _WARM, parts.settings.chunk_tokens, 0):
+            pass
+        place.run((place.tokens[-1],))
+        place.keep(len(parts.shared))
+        parts.pool.prefix = Prefix(place) if parts.shared else None
+        parts.pool.give(place)
+
+    def facts(self) -> Mapping[str, Any]:
+        """`name`, `context` in tokens, `places`, and `max_tokens` of an answer where the request gives none."""
+        parts = self._parts
+        return {
+            "name": self._title,
+            "context": parts.pool.context,
+            "places": parts.settings.places,
+            "max_tokens": parts.settings.sampling.max_tokens,
+        }
+
+    def request(self, io: RequestIO) -> Steps:
+        """CHAT: one answer to START's messages. CONVERSE: one turn after another until the request ends."""
+        if io.mode is Mode.CHAT:
+            return Chat(self._parts, io).run()
+        return Converse(self._parts, io).run()
+
+
+def _ends(model: Any) -> frozenset[int]:
+    ends = frozenset(int(token) for token in model.config.get("eos", ()))
+    if not ends:
+        raise ModelError(
+            "no end token is known", where=f"model {model.name}: config.eos", allowed="a list of token ids"
+        )
+    return ends
+
+
+def _names(model: Any, tokenizer: Tokenizer) -> dict[str, str]:
+    """What templates call the special tokens."""
+    texts = {number: text for text, number in tokenizer.specials.items()}
+    bos, eos = model.config.get("bos"), model.config.get("eos") or [None]
+    return {"bos_token": texts.get(bos, ""), "eos_token": texts.get(eos[0], "")}

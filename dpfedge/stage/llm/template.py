@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chat messages in, the prompt's text out, by the model's own template; it counts no tokens.
+
+The template is Jinja as in Hugging Face's `chat_template`, run in a sandbox; messages are checked before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from dpfedge.errors import InputError, ModelError
+
+__all__ = ["ChatTemplate", "check_messages"]
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class ChatTemplate:
+    """One model's template; `tokens` are names a template may use, such as `bos_token`."""
+
+    def __init__(self, source: str, tokens: Mapping[str, str], specials: Sequence[str] = ()) -> None:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.globals["raise_exception"] = _refuse
+        environment.filters["tojson"] = _to_json
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise ModelError("the chat template cannot be read", where="chat template", found=str(error)) from error
+        self._tokens = dict(tokens)
+        self._specials = sorted((text for text in specials if len(text) > 1), key=len, reverse=True)
+
+    def render(self, messages: Sequence[Mapping[str, str]], *, answer: bool = True) -> str:
+        """The prompt for `messages` as `check_messages` gives them; `answer` opens the assistant's turn."""
+        safe = [{**message, "content": self._plain(message["content"])} for message in messages]
+        try:
+            return self._template.render(messages=safe, add_generation_prompt=answer, **self._tokens)
+        except jinja2.TemplateError as error:
+            raise InputError("the model's template refuses these messages", stage="llm", found=str(error)) from error
+
+    def _plain(self, content: str) -> str:
+        """Text that only looks like one of the model's special tokens must not become one: a space parts it."""
+        for special in self._specials:
+            if special in content:
+                content = content.replace(special, f"{special[0]} {special[1:]}")
+        return content
+
+
+def check_messages(messages: object) -> list[dict[str, str]]:
+    """[{role, content}] with plain text contents; InputError names the place of the first fault."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        _fail("messages", "must be a list", type(messages).__name__)
+    if not messages:
+        _fail("messages", "must hold at least one message", "[]")
+    return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _message(message: object, where: str) -> dict[str, str]:
+    if not isinstance(message, Mapping):
+        _fail(where, "must be an object", type(message).__name__)
+    role = message.get("role")
+    if role not in _ROLES:
+        _fail(f"{where}.role", "unknown role", repr(role), ", ".join(_ROLES))
+    content = message.get("content")
+    if content is None and not (role == "assistant" and message.get("tool_calls")):
+        _fail(f"{where}.content", "must be text or a list of text parts", "null" if "content" in message else "nothing")
+    return {"role": "system" if role == "developer" else role, "content": _content(content, f"{where}.content")}
+
+
+def _content(content: object, where: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        _fail(where, "must be text or a list of text parts", type(content).__name__)
+    return "".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
+
+
+def _part(part: object, where: str) -> str:
+    if not isinstance(part, Mapping):
+        _fail(where, "must be an object", type(part).__name__)
+    kind, text = part.get("type"), part.get("text")
+    if kind not in ("text", "input_text", "output_text"):
+        _fail(f"{where}.type", "this model reads text only", repr(kind), "text")
+    if not isinstance(text, str):
+        _fail(f"{where}.text", "must be a string", type(text).__name__)
+    return text
+
+
+def _fail(where: str, what: str, found: str, allowed: str | None = None) -> NoReturn:
+    raise InputError(what, stage="llm", where=where, found=found, allowed=allowed)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateRuntimeError(message)
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text to token ids and back, also token by token; it applies no chat template and adds no token by itself.
+
+The ids are those of the Hugging Face `tokenizers` library for the package's `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tokenizers import Tokenizer as _Tokenizer
+
+from dpfedge.errors import ModelError
+
+__all__ = ["Detokeniser", "Tokenizer"]
+
+_REPLACEMENT = "\ufffd"
+
+
+class Detokeniser(Protocol):
+    """One answer's token ids in, the text each adds out; all of it joined equals decoding all ids at once."""
+
+    def push(self, token: int) -> str:
+        """The text that is certain now; a character whose bytes are spread over tokens comes with its last token."""
+
+    def finish(self) -> str:
+        """What was held back; incomplete bytes become U+FFFD as in decoding all ids at once."""
+
+
+class Tokenizer:
+    """The tokenizer of one model."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        try:
+            self._inner = _Tokenizer.from_buffer(bytes(data))
+            self._file: dict[str, Any] = json.loads(bytes(data))
+        except Exception as error:  # the library raises plain Exception for any fault of the file
+            raise ModelError("tokenizer.json cannot be read", where="asset tokenizer.json", found=str(error)) from error
+        added = self._inner.get_added_tokens_decoder()
+        self.specials = {token.content: number for number, token in added.items() if token.special}
+        self.size = self._inner.get_vocab_size(with_added_tokens=True)
+        self._bytes = self._byte_table() if self._is_byte_level() else None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`; the texts of special tokens in it become those tokens."""
+        return list(self._inner.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens` without special tokens."""
+        return str(self._inner.decode(list(tokens), skip_special_tokens=True))
+
+    def detokeniser(self) -> Detokeniser:
+        """For one answer."""
+        return _Bytes(self._bytes) if self._bytes is not None else _Window(self)
+
+    def _is_byte_level(self) -> bool:
+        decoder = self._file.get("decoder") or {}
+        steps = decoder.get("decoders", [decoder])
+        return [step.get("type") for step in steps] == ["ByteLevel"]
+
+    def _byte_table(self) -> list[bytes]:
+        """The bytes of each token id; special tokens have none."""
+        alphabet = _byte_alphabet()
+        table = [b""] * self.size
+        for text, number in self._inner.get_vocab(with_added_tokens=True).items():
+            if text not in self.specials and number < self.size:
+                known = all(char in alphabet for char in text)
+                table[number] = bytes(alphabet[char] for char in text) if known else text.encode()
+        return table
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-in of each byte (openai/gpt-2, src/encoder.py: bytes_to_unicode)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+class _Bytes:
+    """Byte-level vocabularies: bytes go through an incremental UTF-8 decoder."""
+
+    def __init__(self, table: Sequence[bytes]) -> None:
+        self._table = table
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        return self._decoder.decode(self._table[token])
+
+    def finish(self) -> str:
+        return self._decoder.decode(b"", True)
+
+
+class _Window:
+    """Any other vocabulary: decode a window of the last tokens with and without the new one."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._start = self._shown = 0
+
+    def push(self, token: int) -> str:
+        self._tokens.append(token)
+        return self._emit(final=False)
+
+    def finish(self) -> str:
+        return self._emit(final=True)
+
+    def _emit(self, *, final: bool) -> str:
+        decode = self._tokenizer.decode
+        before = decode(self._tokens[self._start : self._shown])
+        now = decode(self._tokens[self._start :])
+        if not final and (now.endswith(_REPLACEMENT) or len(now) <= len(before)):
+            return ""
+        # The window starts one emission back, so that a leading space that depends on the token before stays.
+        self._start, self._shown = self._shown, len(self._tokens)
+        return now[len(before) :]

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of one request of the llm stage: messages of a `RequestIO` in, text, clauses and reports out.
+
+`Chat` answers once; `Converse` answers turn after turn and keeps what was said. Neither computes anything itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpfedge.errors import BackendError, DpfError, InputError, StageError
+from dpfedge.stage.api import TURN_STRIDE, Kind, Message, RequestIO, Steps, Wait
+from dpfedge.stage.llm.cache import Place, Pool, common_prefix
+from dpfedge.stage.llm.clauses import Clauses
+from dpfedge.stage.llm.config import LlmConfig
+from dpfedge.stage.llm.engine import Answer, answer_room, prefill
+from dpfedge.stage.llm.prompt import Conversation, Prompts
+from dpfedge.stage.llm.replies import Replies
+from dpfedge.stage.llm.template import check_messages
+from dpfedge.stage.llm.tokenizer import Tokenizer
+
+__all__ = ["Chat", "Converse", "Parts"]
+
+
+_ALL = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all requests of the stage share."""
+
+    settings: LlmConfig
+    tokenizer: Tokenizer
+    prompts: Prompts
+    pool: Pool
+    ends: frozenset[int]
+    opening: Sequence[Mapping[str, str]]
+    replies: Replies
+    shared: Sequence[int]
+    """The tokens every prompt that begins with `opening` begins with."""
+
+
+@dataclass(slots=True)
+class _Report:
+    """What one turn did; `*_ns` are CLOCK_MONOTONIC."""
+
+    started_ns: int = field(default_factory=time.monotonic_ns)
+    source: str = "llm"
+    finish: str = "stop"
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    clauses: int = 0
+    prefill_ns: int = 0
+    first_token_ns: int = 0
+    last_token_ns: int = 0
+    first_clause_ns: int = 0
+
+    def to_map(self) -> dict[str, Any]:
+        """The DONE message."""
+        report: dict[str, Any] = {
+            "source": self.source,
+            "finish": self.finish,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "clauses": self.clauses,
+            "started_ns": self.started_ns,
+            "prefill_ms": self.prefill_ns / 1e6,
+            "decode_ms": (self.last_token_ns - self.first_token_ns) / 1e6,
+        }
+        if self.first_token_ns:
+            report |= {"first_token_ns": self.first_token_ns, "ttft_ms": (self.first_token_ns - self.started_ns) / 1e6}
+        if self.first_clause_ns:
+            report["first_clause_ns"] = self.first_clause_ns
+        if self.last_token_ns > self.first_token_ns and self.completion_tokens > 1:
+            report["tokens_per_s"] = (self.completion_tokens - 1) * 1e9 / (self.last_token_ns - self.first_token_ns)
+        return report
+
+
+class _Request:
+    """What both kinds of request do: prefill, generate, send."""
+
+    def __init__(self, parts: Parts, io: RequestIO) -> None:
+        self.parts, self.io = parts, io
+        self.place: Place | None = None
+        self.said = ""
+
+    def _prefill(self, place: Place, tokens: Sequence[int], turn: int, report: _Report, reuse: int = _ALL) -> Steps:
+        started = time.monotonic_ns()
+        report.prompt_tokens = report.cached_tokens = len(tokens)
+        for count in prefill(place, tokens, self.parts.settings.chunk_tokens, reuse):
+            report.cached_tokens -= count
+            report.prefill_ns = time.monotonic_ns() - started
+            yield Wait.STEP
+            if self.io.cancelled(turn):
+                return
+
+    def _generate(self, answer: Answer, turn: int, report: _Report) -> Steps:
+        """Send the answer's text to the sink and its clauses to the voice; `said` grows with it."""
+        clauses = self._clauses()
+        while answer.finish is None and not self.io.cancelled(turn):
+            text = answer.step()
+            report.first_token_ns, report.last_token_ns = answer.first_token_ns, answer.last_token_ns
+            report.completion_tokens = answer.count
+            if text:
+                yield from self._say(text, turn, clauses, report)
+            if answer.finish is None:
+                yield Wait.STEP
+        report.finish = answer.finish or "cancelled"
+        yield from self._end_speech(turn, clauses, report)
+
+    def _clauses(self) -> Clauses | None:
+        settings = self.parts.settings
+        return Clauses(settings.first_words, settings.clause_words) if self.io.has("voice") else None
+
+    def _say(self, text: str, turn: int, clauses: Clauses | None, report: _Report) -> Steps:
+        self.said += text
+        for clause in clauses.push(text) if clauses else ():
+            yield from self._clause(clause, turn, report)
+        yield from self.io.text("sink", Kind.TEXT, text, turn=turn)
+
+    def _clause(self, clause: str, turn: int, report: _Report, *, last: bool = False) -> Steps:
+        report.clauses += 1
+        report.first_clause_ns = report.first_clause_ns or time.monotonic_ns()
+        yield from self.io.text("voice", Kind.TEXT, clause, turn=turn, last=last)
+
+    def _end_speech(self, turn: int, clauses: Clauses | None, report: _Report) -> Steps:
+        """The clauses still held back, and the end mark of a turn the voice has heard of."""
+        if clauses is None:
+            return
+        rest = [] if self.io.cancelled(turn) else clauses.finish()
+        for index, clause in enumerate(rest):
+            yield from self._clause(clause, turn, report, last=index == len(rest) - 1)
+        if not rest and report.clauses:
+            yield from self.io.text("voice", Kind.TEXT, "", turn=turn, last=True)
+
+    def _done(self, turn: int, report: _Report) -> Steps:
+        yield from self.io.map("sink", Kind.DONE, report.to_map(), turn=turn, last=True)
+
+
+class Chat(_Request):
+    """One answer to a list of messages."""
+
+    def run(self) -> Steps:
+        """The whole request; InputError, ContextLengthError and Busy before the first text."""
+        parts, report, turn = self.parts, _Report(), 1
+        messages = check_messages(self.io.options.get("messages"))
+        if parts.opening and messages[0]["role"] != "system":
+            messages = [*(dict(message) for message in parts.opening), *messages]
+        sampling = parts.settings.sampling.with_request(self.io.options.get("sampling"))
+        tokens = parts.prompts.tokens(messages)
+        asked = (self.io.options.get("sampling") or {}).get("max_tokens")
+        room = answer_room(len(tokens), asked, sampling.max_tokens, parts.pool.context)
+        place = parts.pool.take(tokens)
+        try:
+            last = common_prefix(parts.prompts.tokens(messages[:-1], answer=False) if messages[:-1] else (), tokens)
+            yield from self._prefill(place, tokens, turn, report, max(last, len(parts.shared)))
+            report.finish = "cancelled"
+            if not self.io.cancelled(turn):
+                yield from self._generate(Answer(place, parts.tokenizer, parts.ends, sampling, room), turn, report)
+        finally:
+            parts.pool.give(place)
+        yield from self._done(turn, report)
+
+
+class Converse(_Request):
+    """A conversation. Options: `instructions` (instead of the package's opening), `history`, `sampling`."""
+
+    def __init__(self, parts: Parts, io: RequestIO) -> None:
+        super().__init__(parts, io)
+        instructions = io.options.get("instructions")
+        if instructions is not None and not isinstance(instructions, str):
+            raise InputError("must be a string", stage="llm", where="instructions", found=type(instructions).__name__)
+        opening = parts.opening if instructions is None else [{"role": "system", "content": instructions}]
+        self.talk = Conversation.of(opening, io.options.get("history"))
+        self.sampling = parts.settings.sampling.with_request(io.options.get("sampling"))
+        self.answers = 0
+
+    def run(self) -> Steps:
+        """Turns until the runner closes the request; a turn that fails is reported and the conversation goes on."""
+        self.place = self.parts.pool.take(self.parts.prompts.tokens(self.talk.messages() or [_EMPTY]))
+        try:
+            while True:
+                message = self.io.receive()
+                if message is None:
+                    yield Wait.INPUT
+                    continue
+                turn, kind = message.turn, message.kind
+                try:
+                    yield from self._handle(message)
+                except (StageError, BackendError) as error:
+                    yield from self._failed(turn, kind, error)
+        finally:
+            self.parts.pool.give(self.place)
+
+    def _handle(self, message: Message) -> Steps:
+        kind, turn = message.kind, message.turn
+        text = message.text() if kind in (Kind.TEXT, Kind.DRAFT) else ""
+        options = message.map() if kind in (Kind.HEARD, Kind.RESPOND) else {}
+        message.release()
+        if kind is Kind.HEARD:
+            self.talk.heard(turn, str(options.get("text", "")))
+        elif kind is Kind.TEXT and turn % TURN_STRIDE:
+            self.talk.add("user", text, turn)  # typed; RESPOND asks for the answer
+        elif kind is Kind.TEXT:
+            yield from self._transcript(text, turn)
+        elif kind is Kind.DRAFT:
+            yield from self._draft(text, turn)
+        elif kind is Kind.RESPOND:
+            yield from self._respond(options, turn)
+
+    def _draft(self, text: str, turn: int) -> Steps:
+        """Compute the prompt of a transcript that may still change; nothing leaves."""
+        if not text.strip() or self.io.cancelled(turn) or self.parts.replies.find(text, 1):
+            return
+        draft = Conversation(self.talk.opening, list(self.talk.entries))
+        draft.add("user", text, turn)
+        tokens = draft.fit(self.parts.prompts, self._room())
+        assert self.place is not None
+        yield from self._prefill(self.place, tokens, turn, _Report())
+
+    def _transcript(self, text: str, turn: int) -> Steps:
+        report = _Report()
+        if not text.strip():
+            report.finish, report.source = "no_speech", "none"
+            yield from self._done(turn, report)
+            return
+        self.talk.add("user", text, turn)
+        yield from self._answer(text, turn, report)
+
+    def _respond(self, options: Mapping[str, Any], turn: int) -> Steps:
+        """Answer what the conversation holds; `instructions` of the options count for this answer only."""
+        instructions = options.get("instructions")
+        kept = self.talk.opening
+        if isinstance(instructions, str):
+            self.talk.opening = [{"role": "system", "content": instructions}]
+        try:
+            last = self.talk.entries[-1] if self.talk.entries else None
+            asked = last.content if last is not None and last.role == "user" else ""
+            yield from self._answer(asked, turn, _Report())
+        finally:
+            self.talk.opening = kept
+
+    def _answer(self, asked: str, turn: int, report: _Report) -> Steps:
+        self.said = ""
+        self.answers += 1
+        reply = self.parts.replies.find(asked, self.answers)
+        try:
+            yield from self._reply(reply, turn, report) if reply else self._think(turn, report)
+        finally:
+            if self.said:
+                self.talk.heard(turn, self.said)
+        yield from self._done(turn, report)
+
+    def _reply(self, reply: str, turn: int, report: _Report) -> Steps:
+        report.source = "reply"
+        report.first_token_ns = report.last_token_ns = time.monotonic_ns()
+        clauses = self._clauses()
+        if not self.io.cancelled(turn):
+            yield from self._say(reply, turn, clauses, report)
+        report.finish = "cancelled" if self.io.cancelled(turn) else "stop"
+        yield from self._end_speech(turn, clauses, report)
+
+    def _think(self, turn: int, report: _Report) -> Steps:
+        parts, place = self.parts, self.place
+        assert place is not None
+        tokens = self.talk.fit(parts.prompts, self._room())
+        yield from self._prefill(place, tokens, turn, report)
+        report.finish = "cancelled"
+        if not self.io.cancelled(turn):
+            room = answer_room(len(tokens), None, self.sampling.max_tokens, parts.pool.context)
+            yield from self._generate(Answer(place, parts.tokenizer, parts.ends, self.sampling, room), turn, report)
+
+    def _room(self) -> int:
+        """Tokens for the prompt; the rest of the context, at most half of it, is the answer's."""
+        context = self.parts.pool.context
+        return context - min(self.sampling.max_tokens or context // 4, context // 2)
+
+    def _failed(self, turn: int, kind: Kind, error: DpfError) -> Steps:
+        if kind is Kind.DRAFT:
+            return  # the final transcript meets the same error, and only then somebody waits for an answer
+        parts = {name: getattr(error, name) for name in ("where", "found", "allowed", "remedy")}
+        shown = {name: None if value is None else str(value) for name, value in parts.items()}
+        report = {"stage": "llm", "type": type(error).__name__, "what": error.what, **shown}
+        yield from self.io.map("sink", Kind.FAILED, report, turn=turn, last=True)
+
+
+_EMPTY: Mapping[str, str] = {"role": "user", "content": ""}
