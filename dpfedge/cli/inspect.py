@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge inspect`: show what a package holds; the work is done by `dpfedge.package`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from dpfedge.package import Expression, Graph, Manifest, Package, Target, open_package
+from dpfedge.tensors import TensorSpec
+
+NAME = "inspect"
+HELP = """Show what a package holds: sections, models, licences, targets.
+
+examples:
+  dpfedge inspect voice.dpfbin
+  dpfedge inspect voice.dpfbin --targets    each decision of the compiler with the rule that led to it
+  dpfedge inspect voice.dpfbin --json       the whole manifest
+
+Header and manifest are checked; `dpfedge verify` checks the content of sections too."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file")
+    parser.add_argument("--targets", action="store_true", help="show the targets with ports and decisions only")
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the manifest in one of three forms."""
+    with open_package(args.package, check="fast") as package:
+        if args.json:
+            print(json.dumps(dataclasses.asdict(package.manifest), indent=2, default=_plain))
+            return 0
+        lines = _targets(package.manifest) if args.targets else _summary(package)
+        for line in lines:
+            print(line)
+    return 0
+
+
+def _summary(package: Package) -> Iterator[str]:
+    manifest = package.manifest
+    form = "{}.{}".format(*manifest.format)
+    yield f"{manifest.name} {manifest.version}, format {form}, {package.nbytes} bytes"
+    yield f"compiler: {json.dumps(manifest.compiler, default=_plain)}"
+    yield "sections:"
+    width = max((len(section.name) for section in manifest.sections), default=0)
+    for section in manifest.sections:
+        digest = section.sha256.hex()[:16]
+        yield f"  {section.name:<{width}}  {section.kind:<7}  {section.offset:>12}  {section.size:>12}  {digest}"
+    yield "models:"
+    for name, model in manifest.models.items():
+        yield f"  {name}: {model.family}, {model.licence}, from {model.source}"
+        yield from (f"    asset {asset}: {section}" for asset, section in model.assets.items())
+    yield "targets:"
+    for target in manifest.targets:
+        yield f"  {_title(target)}"
+    yield "licences:"
+    yield from (f"  {item.name}: {item.spdx}" for item in manifest.licences)
+
+
+def _targets(manifest: Manifest) -> Iterator[str]:
+    for target in manifest.targets:
+        yield _title(target)
+        for name, model in target.models.items():
+            for label, graph in model.graphs.items():
+                yield f"  {name}.{label}: {graph.section} with {', '.join(graph.weights) or 'no weights'}"
+                yield from (f"    {port}" for port in _ports(graph))
+        yield from (f"  {choice}  because  {rule}" for choice, rule in target.decisions)
+
+
+def _title(target: Target) -> str:
+    memory = f"{target.memory_bytes / 2**20:.0f} MiB"
+    return f"{target.id}: backend {target.backend} (contract {target.backend_abi}), {memory}, {_show(target.whitelist)}"
+
+
+def _ports(graph: Graph) -> Iterator[str]:
+    for direction, specs in (("in ", graph.inputs), ("out", graph.outputs)):
+        yield from (f"{direction} {_port(spec)}" for spec in specs)
+
+
+def _port(spec: TensorSpec) -> str:
+    return f"{spec.name} {spec.dtype}[{','.join(str(dim) for dim in spec.dims)}]"
+
+
+def _show(expression: Expression) -> str:
+    """`and(board(host), memory(1024))`."""
+    operator, *arguments = expression
+    shown = (_show(item) if isinstance(item, tuple) else str(item) for item in arguments)
+    return f"{operator}({', '.join(shown)})"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge inspect` shows the golden package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpfedge.cli import main
+
+TINY = str(Path(__file__).parents[2] / "golden/v1/tiny.dpfbin")
+
+
+def test_inspect__summary(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sections, models, targets and licences are there."""
+    assert main(["inspect", TINY]) == 0
+
+    out = capsys.readouterr().out
+    assert "tiny 1.0.0, format 1.0, 263552 bytes" in out
+    assert "weights/tiny-llm     weights         65536          8896" in out
+    assert "tiny-llm: llama, Apache-2.0" in out
+    assert "and(class(cpu.x86_64), arch(x86-64-v3), not(board(orin)))" in out
+
+
+def test_inspect__targets(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each decision comes with its rule."""
+    assert main(["inspect", TINY, "--targets"]) == 0
+
+    out = capsys.readouterr().out
+    assert "keep q4_1 blocks  because  the CPU has no fp8" in out
+    assert "in  input_ids i64[1,tokens]" in out
+
+
+def test_inspect__json(capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole manifest is JSON with digests in hexadecimal."""
+    assert main(["inspect", TINY, "--json"]) == 0
+
+    value = json.loads(capsys.readouterr().out)
+    assert value["targets"][0]["models"]["tiny-llm"]["graphs"]["step"]["options"] == {"threads": 2}
+    assert len(value["sections"][0]["sha256"]) == 64
+
+
+def test_inspect__not_a_package(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another file is refused with exit code 4."""
+    assert main(["inspect", __file__]) == 4
+    assert "header byte 0: not a dpfedge package" in capsys.readouterr().err

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge verify` checks every file it is given."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dpfedge.cli import main
+
+TINY = Path(__file__).parents[2] / "golden/v1/tiny.dpfbin"
+
+
+def test_verify__good_and_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged file gives exit code 4 and its place; the file behind it is checked all the same."""
+    damaged = Path(shutil.copy(TINY, tmp_path))
+    with damaged.open("r+b") as file:
+        file.seek(65540)
+        file.write(b"!")
+
+    assert main(["verify", str(damaged), str(TINY)]) == 4
+
+    out, err = capsys.readouterr()
+    assert "section 'weights/tiny-llm', bytes 65536 to 74432: section is damaged" in err
+    assert out.startswith(f"{TINY}: good: tiny 1.0.0, format 1.0, 4 sections")
+
+
+def test_verify__good(capsys: pytest.CaptureFixture[str]) -> None:
+    """A good package gives exit code 0."""
+    assert main(["verify", str(TINY)]) == 0
+    assert "good" in capsys.readouterr().out
