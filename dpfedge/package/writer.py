@@ -13,9 +13,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from dpfedge import limits
 from dpfedge.errors import PackageError, UsageError
@@ -26,9 +24,12 @@ from dpfedge.package.layout import HEADER_BYTES, MAJOR, MINOR, TAIL_ALIGN, Heade
 from dpfedge.package.manifest import KINDS, Section
 from dpfedge.package.verify import check_manifest, check_ranges
 
+if TYPE_CHECKING:  # reading a package must not pay for the import
+    import numpy as np
+
 __all__ = ["Data", "PackageWriter", "SectionStream", "byte_view"]
 
-Data: TypeAlias = bytes | bytearray | memoryview | np.ndarray[Any, Any]
+Data: TypeAlias = Union[bytes, bytearray, memoryview, "np.ndarray[Any, Any]"]
 """Contiguous memory; it is read in place."""
 
 _OWN_KEYS = ("format", "name", "version", "created", "sections")
@@ -36,10 +37,10 @@ _OWN_KEYS = ("format", "name", "version", "created", "sections")
 
 def byte_view(data: Data) -> memoryview:
     """The bytes of `data` without a copy; UsageError when they do not lie in C order."""
-    if isinstance(data, np.ndarray):
+    if not isinstance(data, bytes | bytearray | memoryview):
         if not data.flags.c_contiguous:
             raise UsageError("array is not contiguous", found=f"strides {data.strides}")
-        data = data.reshape(-1).view(np.uint8).data if data.size else b""
+        data = data.reshape(-1).view("u1").data if data.size else b""  # also for dtypes the buffer protocol lacks
     view = memoryview(data)
     if not view.c_contiguous:
         raise UsageError("memory is not contiguous", found=f"strides {view.strides}")
@@ -100,7 +101,8 @@ class PackageWriter:
         `kind` is one of weights, graph, asset, golden, licence, prefix. An iterable is written piece by piece.
         """
         stream = self.begin(name, kind)
-        pieces = [data] if isinstance(data, bytes | bytearray | memoryview | np.ndarray) else data
+        whole = isinstance(data, bytes | bytearray | memoryview) or hasattr(data, "dtype")
+        pieces: Iterable[Data] = [data] if whole else data  # type: ignore[assignment, list-item]
         for piece in pieces:
             stream.write(piece)
         return stream.end()
