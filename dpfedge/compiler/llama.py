@@ -171,9 +171,9 @@ class _Llama:
         gamma = nodes.constant(f"{name}.weight", dequantise(self._take(weight, (self.shape.width,))))
         if not skip:
             return nodes.add("SimplifiedLayerNormalization", [residual, gamma], name, axis=-1, epsilon=epsilon), residual
-        total = f"{name}.sum"
-        nodes.add("SkipSimplifiedLayerNormalization", [residual, skip, gamma], name, outputs=[name, "", "", total], domain=MICROSOFT, epsilon=epsilon)
-        return name, total
+        # not SkipSimplifiedLayerNormalization: onnxruntime's is slower than these two together
+        total = nodes.add("Add", [residual, skip], f"{name}.sum")
+        return nodes.add("SimplifiedLayerNormalization", [total, gamma], name, axis=-1, epsilon=epsilon), total
 
     def _matmul(self, name: str, x: str, matrix: Blocks | Floats, sums: str | None = None) -> str:
         """x·matrixᵀ; `sums` are the block sums of x if they are known."""

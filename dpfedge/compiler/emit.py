@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recipe in, a package file out: import each model once, lower it for each target, write sections and manifest.
+
+Models are handled one after the other so that one model's weights are in memory at a time. The same inputs give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dpfedge import __version__
+from dpfedge.backend.api import Backend, LoweredGraph, LowerRequest
+from dpfedge.backend.registry import Registry
+from dpfedge.compiler.families import FAMILIES, Imported, Options
+from dpfedge.compiler.recipe import ModelSource, Recipe
+from dpfedge.compiler.sources import ModelFilesFound, find_files
+from dpfedge.compiler.targets import TargetPlan, plan_targets
+from dpfedge.package import PackageWriter, WeightPool
+
+__all__ = ["Progress", "compile_package"]
+
+Progress = Callable[[str], None]
+"""Called with what is being done now."""
+_RUNTIME_BYTES = 256 << 20  # Python, onnxruntime and activations of four stages
+
+
+def compile_package(
+    recipe: Recipe,
+    out: Path,
+    *,
+    boards: Sequence[str],
+    registry: Registry,
+    mode: str | None = None,
+    progress: Progress = lambda text: None,
+    on_download: Callable[[str, int, int], None] | None = None,
+) -> None:
+    """Write the package of `recipe` for `boards` to `out`. `mode` overrules the recipe's."""
+    plans = plan_targets(boards, registry)
+    models: dict[str, Any] = {}
+    licences: list[dict[str, Any]] = []
+    targets = [_Target(plan, registry.get(plan.backend)) for plan in plans]
+    with PackageWriter(out, name=recipe.name, version=recipe.version) as writer:
+        for source in recipe.models:
+            progress(f"{source.name}: import")
+            files = find_files(source, recipe.path.parent, on_download)
+            family = FAMILIES[source.family]
+            imported = family.load(files.paths, Options(mode or source.mode or "fast", source.context))
+            models[source.name] = _model(writer, source, files, imported)
+            licences += _licences(writer, source, files)
+            for target in targets:
+                progress(f"{source.name}: lower for {target.plan.id}")
+                target.add(writer, source.name, imported)
+        progress("write")
+        writer.finish(
+            {
+                "compiler": _compiler(),
+                "models": models,
+                "targets": [target.record() for target in targets],
+                "pipeline": recipe.pipeline,
+                "licences": licences,
+                "golden": [],
+            }
+        )
+
+
+def _compiler() -> dict[str, str]:
+    return {"name": "dpfedge", "version": __version__, "onnx": version("onnx"), "onnxruntime": version("onnxruntime")}
+
+
+def _model(writer: PackageWriter, source: ModelSource, files: ModelFilesFound, imported: Imported) -> dict[str, Any]:
+    assets = {}
+    for name, data in imported.assets.items():
+        assets[name] = writer.add(f"{source.name}.{name}", "asset", data).name
+    config = {key: value for key, value in imported.config.items() if value is not None}
+    return {"family": source.family, "licence": files.licence, "source": files.source, "config": config, "assets": assets}
+
+
+def _licences(writer: PackageWriter, source: ModelSource, files: ModelFilesFound) -> list[dict[str, Any]]:
+    record: dict[str, Any] = {"name": source.name, "spdx": files.licence}
+    if not files.texts:
+        return [record]
+    rows = []
+    for path in files.texts:
+        section = writer.add(f"licence.{source.name}.{path.name}", "licence", path.read_bytes())
+        rows.append({**record, "section": section.name})
+    return rows
+
+
+class _Target:
+    """One target while the package is written."""
+
+    def __init__(self, plan: TargetPlan, backend: Backend) -> None:
+        self.plan, self.backend = plan, backend
+        self.models: dict[str, Any] = {}
+        self.decisions: dict[tuple[str, str], list[str]] = {note: [] for note in plan.decisions}
+        self.memory = _RUNTIME_BYTES
+
+    def add(self, writer: PackageWriter, model: str, imported: Imported) -> None:
+        """Lower one model, store its weights, then its graphs."""
+        lowered = {}
+        for name, graph in imported.graphs.items():
+            request = LowerRequest(f"{model}.{name}", graph.SerializeToString(), self.plan.arch, self.plan.features, imported.hints.get(name, {}))
+            lowered[name] = self.backend.lower(request)
+        places: dict[str, dict[str, tuple[str, int, int]]] = {}
+        with WeightPool(writer, f"weights.{self.plan.id}.{model}") as pool:
+            for name, graph in lowered.items():
+                places[name] = {weight: pool.add(array) for weight, array in graph.weights.items()}
+        graphs = {}
+        for name, graph in lowered.items():
+            section = writer.add(f"graph.{self.plan.id}.{model}.{name}", "graph", self.backend.finish(graph, places[name]))
+            graphs[name] = _graph(section.name, graph, places[name], self.plan.arch)
+        self.models[model] = {"graphs": graphs}
+        self._note(model, imported, lowered, places)
+
+    def _note(
+        self, model: str, imported: Imported, lowered: Mapping[str, LoweredGraph], places: Mapping[str, Mapping[str, tuple[str, int, int]]]
+    ) -> None:
+        for decision in imported.decisions:
+            self.decisions.setdefault(decision, []).append(model)
+        for name, graph in lowered.items():
+            for decision in graph.decisions:
+                self.decisions.setdefault(decision, []).append(f"{model}.{name}")
+        distinct = {place for graph in places.values() for place in graph.values()}
+        # onnxruntime packs matrices into memory of its own while their mapped pages stay in the page cache
+        self.memory += 2 * sum(size for _, _, size in distinct) + imported.memory_bytes
+
+    def record(self) -> dict[str, Any]:
+        """The target as the manifest keeps it."""
+        decisions = [[f"{', '.join(names)}: {choice}" if names else choice, rule] for (choice, rule), names in self.decisions.items()]
+        return {
+            "id": self.plan.id,
+            "backend": self.plan.backend,
+            "backend_abi": self.backend.abi,
+            "whitelist": self.plan.whitelist,
+            "memory_bytes": self.memory,
+            "decisions": decisions,
+            "models": self.models,
+        }
+
+
+def _graph(section: str, graph: LoweredGraph, places: Mapping[str, tuple[str, int, int]], arch: str) -> dict[str, Any]:
+    blocked = any(choice.startswith("layout=") for choice, _ in graph.decisions)
+    return {
+        "section": section,
+        "inputs": [spec.to_map() for spec in graph.inputs],
+        "outputs": [spec.to_map() for spec in graph.outputs],
+        "weights": sorted({place[0] for place in places.values()}),
+        "options": {"arch": arch} if blocked else {},
+    }

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model families: a model's files in, its graphs, numbers and assets out (the contract is GRAPHS.md); it lowers nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from dpfedge.compiler.importer.gguf import Gguf, open_gguf
+from dpfedge.compiler.importer.onnx import import_onnx
+from dpfedge.compiler.importer.ort import import_ort
+from dpfedge.compiler.llama import build_llama, llama_shape
+from dpfedge.compiler.moonshine import FRAMES_MAX, TOKENS_MAX, build_moonshine
+from dpfedge.compiler.piper import build_piper, hop_samples, overlap_frames
+from dpfedge.compiler.tokenizer import special_ids, tokenizer_json
+from dpfedge.errors import ModelError
+
+__all__ = ["FAMILIES", "Family", "Imported", "Options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the compiler's user may choose for a model; a family reads what concerns it."""
+
+    mode: str = "fast"
+    context: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A model as the compiler goes on with it."""
+
+    graphs: Mapping[str, onnx.ModelProto]
+    config: Mapping[str, Any]
+    assets: Mapping[str, bytes]
+    hints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Graph → facts a backend's lowering may use: `rows` 1 says that the graph multiplies one row at a time."""
+    decisions: tuple[tuple[str, str], ...] = ()
+    memory_bytes: int = 0
+    """What a run needs beside the weights, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Which files a family is made of (role → name pattern), and how it is imported."""
+
+    files: Mapping[str, str]
+    load: Callable[[Mapping[str, Path], Options], Imported]
+    options: tuple[str, ...] = ()
+
+
+def _silero(files: Mapping[str, Path], options: Options) -> Imported:
+    model = import_onnx(files["model"])
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param == "batch":
+                dim.dim_value = 1
+    if sorted(value.name for value in model.graph.input) != ["input", "sr", "state"]:
+        raise ModelError("not a Silero VAD of version 5 or 6", where=str(files["model"]), allowed="inputs input, state, sr")
+    return Imported({"vad": model}, {"rate": 16000, "context": 64, "window": 512}, {})
+
+
+def _moonshine(files: Mapping[str, Path], options: Options) -> Imported:
+    shape, graphs = build_moonshine(import_ort(files["encoder"]), import_ort(files["decoder"]))
+    config = {
+        "rate": 16000, "start": 1, "eos": 2, "tokens_per_second": 6.5, "samples_per_frame": 384, "samples_min": 895,
+        "samples_max": 384 * FRAMES_MAX, "tokens_max": TOKENS_MAX, "layers": shape.layers, "heads": shape.heads,
+        "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary, "special_from": 32000,
+    }  # fmt: skip
+    rule = "the shipped graph has an If around two networks; three graphs of its own int8 weights need a fifth of the nodes"
+    return Imported(
+        graphs, config, {"tokenizer.bin": files["tokenizer"].read_bytes()}, {"decode_step": {"rows": 1}}, (("graphs=rebuilt", rule),), 64 << 20
+    )
+
+
+def _llama(files: Mapping[str, Path], options: Options) -> Imported:
+    gguf = open_gguf(files["model"])
+    shape = llama_shape(gguf)
+    context = min(options.context or 2048, shape.trained_context)
+    graph = build_llama(gguf, context=context, mode=options.mode)
+    config = {
+        "name": gguf.metadata.get("general.name", files["model"].stem), "mode": options.mode, "context": context,
+        "trained_context": shape.trained_context, "layers": shape.layers, "heads": shape.heads, "kv_heads": shape.kv_heads,
+        "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary, **special_ids(gguf),
+    }  # fmt: skip
+    assets = {"tokenizer.json": tokenizer_json(gguf), "chat_template.jinja": gguf.get("tokenizer.chat_template", str).encode()}
+    cache = 8 * shape.layers * shape.kv_width * context
+    return Imported({"llm": graph}, config, assets, {}, _llama_decisions(gguf, options.mode, context), cache)
+
+
+def _llama_decisions(gguf: Gguf, mode: str, context: int) -> tuple[tuple[str, str], ...]:
+    kinds: dict[str, int] = {}
+    for tensor in gguf.tensors.values():
+        kinds[tensor.kind] = kinds.get(tensor.kind, 0) + 1
+    accuracy = {"exact": "activations stay float32", "fast": "activations are quantised to 8 bits per block of 32"}[mode]
+    return (
+        ("weights=" + ", ".join(f"{count}×{kind}" for kind, count in sorted(kinds.items())), "the file's own blocks, not quantised again"),
+        (f"mode={mode}", accuracy),
+        (f"cache=f32×{context}", "written in place by GroupQueryAttention"),
+    )
+
+
+def _piper(files: Mapping[str, Path], options: Options) -> Imported:
+    graphs = build_piper(import_onnx(files["model"]))
+    card = files["card"].read_bytes()
+    try:
+        rate = int(json.loads(card)["audio"]["sample_rate"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError("not a Piper voice description", where=str(files["card"]), found=str(error)) from error
+    channels = graphs["decode"].graph.input[0].type.tensor_type.shape.dim[1].dim_value
+    overlap = overlap_frames(graphs["decode"])
+    config = {"rate": rate, "hop": hop_samples(graphs["decode"]), "overlap": overlap, "channels": channels}
+    rule = f"the decoder sees {overlap} frames to each side, so that speech can leave in chunks"
+    return Imported(graphs, config, {"voice.json": card}, {}, (("graphs=encode, decode", rule),), 64 << 20)
+
+
+FAMILIES: Mapping[str, Family] = {
+    "silero-vad": Family({"model": "*.onnx"}, _silero),
+    "moonshine": Family({"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort", "tokenizer": "tokenizer.bin"}, _moonshine),
+    "llama": Family({"model": "*.gguf"}, _llama, ("mode", "context")),
+    "piper": Family({"model": "*.onnx", "card": "*.onnx.json"}, _piper),
+}
+"""Family name → how to import it."""

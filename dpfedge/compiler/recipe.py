@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recipe file (`voice.yaml`) in, checked records out: which models, from where, and the pipeline around them.
+
+It fetches and imports nothing. What a stage may be told is checked by whoever knows the stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpfedge.compiler.families import FAMILIES
+from dpfedge.config import check, load_yaml, plain
+from dpfedge.errors import ConfigError
+
+__all__ = ["ModelSource", "Recipe", "load_recipe"]
+
+_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$", "examples": ["voice"]}
+_MODEL = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["family", "source"],
+    "properties": {
+        "family": {"type": "string", "enum": sorted(FAMILIES)},
+        "source": {"type": "string", "pattern": r"^(catalogue|folder):.+$", "examples": ["catalogue:silero-vad"]},
+        "licence": {"type": "string", "minLength": 1},
+        "files": {"type": "object", "additionalProperties": {"type": "string"}},
+        "mode": {"type": "string", "enum": ["exact", "fast"]},
+        "context": {"type": "integer", "minimum": 1},
+    },
+}
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name", "version", "models", "pipeline"],
+    "properties": {
+        "name": _NAME,
+        "version": _NAME,
+        "models": {"type": "object", "minProperties": 1, "additionalProperties": _MODEL},
+        "pipeline": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["stages"],
+            "properties": {
+                "stages": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": {"type": "object", "required": ["model"], "properties": {"model": {"type": "string"}}},
+                }
+            },
+        },
+    },
+}
+"""JSON Schema of a recipe, without the stages' own settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """One model of a recipe: `kind` is `catalogue` or `folder`, `place` its name or path."""
+
+    name: str
+    family: str
+    kind: str
+    place: str
+    where: str
+    licence: str | None
+    files: Mapping[str, str]
+    mode: str | None
+    context: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A checked recipe."""
+
+    path: Path
+    name: str
+    version: str
+    models: tuple[ModelSource, ...]
+    pipeline: Mapping[str, Any]
+    sections: Mapping[str, Any]
+    """Stage → its section with line numbers, for whoever checks the settings."""
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read and check `path`; ConfigError names file, line and the nearest known word."""
+    data = load_yaml(path)
+    check(data, SCHEMA, path)
+    models = tuple(_model(name, data["models"]) for name in data["models"])
+    names = {model.name for model in models}
+    stages = data["pipeline"]["stages"]
+    for stage, section in stages.items():
+        if section["model"] not in names:
+            where = section.where("model") if hasattr(section, "where") else str(path)
+            raise ConfigError(f"stage {stage} names an unknown model", where=where, found=section["model"], allowed=", ".join(sorted(names)))
+    return Recipe(path, data["name"], data["version"], models, plain(data["pipeline"]), stages)
+
+
+def _model(name: str, models: Any) -> ModelSource:
+    data, where = models[name], models.where(name)
+    kind, place = data["source"].split(":", 1)
+    family = FAMILIES[data["family"]]
+    files = data.get("files", {})
+    for key in [key for key in ("mode", "context") if key in data and key not in family.options]:
+        raise ConfigError(f"family {data['family']} has no option {key}", where=data.where(key), allowed=", ".join(family.options) or "none")
+    for role in [role for role in files if role not in family.files]:
+        raise ConfigError(f"family {data['family']} has no file {role}", where=files.where(role), allowed=", ".join(family.files))
+    if kind == "folder" and "licence" not in data:
+        raise ConfigError("a model from a folder needs its licence", where=where, remedy="add licence: with an SPDX expression")
+    return ModelSource(name, data["family"], kind, place, where, data.get("licence"), dict(files), data.get("mode"), data.get("context"))
