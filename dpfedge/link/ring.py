@@ -101,9 +101,12 @@ class Descriptor(NamedTuple):
     @classmethod
     def read(cls, data: bytes | memoryview) -> Descriptor:
         """The descriptor in 64 bytes."""
-        parts = _DESCRIPTOR.unpack(data)
-        dtype, rank_urgency, kind, flags = parts[12:]
-        return cls(*parts[:9], parts[9:12], dtype, rank_urgency & 15, rank_urgency >> 4, kind, flags)
+        request, captured, deadline, slot, generation, sequence, turn, offset, nbytes, *rest = _DESCRIPTOR.unpack(data)
+        *shape, dtype, rank_urgency, kind, flags = rest
+        a, b, c = shape
+        place = (slot, generation, sequence, turn, offset, nbytes)
+        rank, urgency = rank_urgency & 15, rank_urgency >> 4
+        return cls(request, captured, deadline, *place, (a, b, c), dtype, rank, urgency, kind, flags)
 
 
 _DESCRIPTOR = struct.Struct("<3Q6I3I4B")

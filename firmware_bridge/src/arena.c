@@ -29,8 +29,9 @@ static void copy_name(char *to, const char *from) {
     for (uint32_t i = 0; i < DPF_NAME_BYTES - 1 && from[i] != 0; i++) to[i] = from[i];
 }
 
+/* Room for 4 descriptors a slot; never so few that a growing slot, shown every 30 ms, fills them within seconds. */
 static uint32_t capacity_for(uint32_t slots) {
-    uint32_t capacity = 16;
+    uint32_t capacity = 256;
     while (capacity < 4 * slots) capacity *= 2;
     return capacity;
 }

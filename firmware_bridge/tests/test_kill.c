@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Producer and consumer processes under load, killed with SIGKILL at random points; this process is their supervisor.
+ * Usage: test_kill [kills]. After every kill the link must move again, every payload must have its checksum, order must
+ * hold; at the end every slot must be free and no descriptor of this process left over.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "dpf/posix.h"
+
+enum { SLOTS = 4, BYTES = 4096, PATIENCE_MS = 20000 };
+
+/* Outside the arena: what the processes tell the supervisor. */
+typedef struct {
+    _Atomic uint64_t received;
+    _Atomic uint64_t sent;
+    _Atomic uint64_t next; /* the producer's next message number */
+    _Atomic uint64_t wrong;
+    _Atomic uint32_t quit;
+} Board;
+
+static Board *board;
+static dpf_arena arena;
+static uint32_t owners;
+
+typedef struct {
+    pid_t pid;
+    int pidfd;
+    uint32_t owner;
+    bool producer;
+} Side;
+
+static uint64_t mix(uint64_t value) {
+    value ^= value >> 33;
+    value *= 0xff51afd7ed558ccdull;
+    return value ^ value >> 29;
+}
+
+static void produce(uint32_t owner) {
+    dpf_ring ring;
+    CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK && dpf_ring_attach_producer(&ring, owner) == DPF_OK);
+    while (!board->quit) {
+        dpf_descriptor d = {0};
+        uint32_t seen = dpf_bell_value(ring.producer_bell);
+        if (dpf_ring_loan(&ring, owner, &d.slot, &d.generation) != DPF_OK) {
+            dpf_bell_wait(ring.producer_bell, seen, dpf_now_ns() + 1000000000, 0);
+            continue;
+        }
+        uint64_t *words = (uint64_t *)dpf_ring_slot(&ring, d.slot);
+        d.request = atomic_fetch_add(&board->next, 1);
+        d.nbytes = 8 * (1 + d.request % (BYTES / 8));
+        for (uint32_t i = 0; i < d.nbytes / 8; i++) words[i] = mix(d.request + i);
+        if (d.request % 7 == 0) {
+            d.flags = DPF_PARTIAL;
+            (void)dpf_ring_send(&ring, owner, &d, false);
+            dpf_ring_wake(&ring);
+        }
+        d.flags = 0;
+        CHECK(dpf_ring_send(&ring, owner, &d, false) == DPF_OK);
+        dpf_ring_wake(&ring);
+        atomic_fetch_add(&board->sent, 1);
+    }
+}
+
+static bool right(const dpf_ring *ring, const dpf_descriptor *d) {
+    const uint64_t *words = (const uint64_t *)dpf_ring_slot(ring, d->slot);
+    for (uint32_t i = 0; i < d->nbytes / 8; i++) {
+        if (words[i] != mix(d->request + i)) return false;
+    }
+    return true;
+}
+
+static void consume(uint32_t owner) {
+    dpf_ring ring;
+    uint64_t last = 0;
+    CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK && dpf_ring_attach_consumer(&ring, owner) == DPF_OK);
+    while (!board->quit) {
+        dpf_descriptor d;
+        uint32_t seen = dpf_bell_value(ring.consumer_bell);
+        dpf_result result = dpf_ring_receive(&ring, owner, &d);
+        if (result == DPF_EMPTY) {
+            dpf_bell_wait(ring.consumer_bell, seen, dpf_now_ns() + 1000000000, 0);
+            continue;
+        }
+        if (result != DPF_OK || !right(&ring, &d) || d.request < last) atomic_fetch_add(&board->wrong, 1);
+        last = d.request;
+        if (dpf_ring_release(&ring, owner, d.slot) != DPF_OK) atomic_fetch_add(&board->wrong, 1);
+        dpf_ring_wake(&ring);
+        atomic_fetch_add(&board->received, 1);
+    }
+}
+
+static Side spawn(bool producer) {
+    Side side = {.owner = ++owners, .producer = producer};
+    side.pid = fork();
+    CHECK(side.pid >= 0);
+    if (side.pid == 0) {
+        producer ? produce(side.owner) : consume(side.owner);
+        _exit(0);
+    }
+    side.pidfd = dpf_pidfd_open(side.pid);
+    CHECK(side.pidfd >= 0);
+    return side;
+}
+
+/* Waits for the end of a side, then frees what it had. */
+static void bury(Side *side) {
+    struct pollfd gone = {.fd = side->pidfd, .events = POLLIN};
+    CHECK(poll(&gone, 1, PATIENCE_MS) == 1);
+    CHECK(waitpid(side->pid, NULL, 0) == side->pid);
+    close(side->pidfd);
+    CHECK(dpf_arena_reclaim(&arena, side->owner, NULL) == DPF_OK);
+    dpf_arena_wake(&arena);
+}
+
+static void kill_and_replace(Side *side) {
+    bool producer = side->producer;
+    kill(side->pid, SIGKILL);
+    bury(side);
+    *side = spawn(producer);
+}
+
+static void pause_ns(uint64_t ns) {
+    struct timespec time = {.tv_sec = 0, .tv_nsec = (long)ns};
+    nanosleep(&time, NULL);
+}
+
+/* The link must move within a bound that only a hang reaches. */
+static void wait_for_progress(void) {
+    uint64_t before = board->received;
+    for (int i = 0; i < PATIENCE_MS * 10 && board->received < before + 3; i++) pause_ns(100000);
+    CHECK(board->received >= before + 3);
+}
+
+static void check_all_free(void) {
+    dpf_ring ring;
+    dpf_ring_stats stats;
+    dpf_descriptor d;
+    CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK);
+    while (dpf_ring_receive(&ring, 99, &d) == DPF_OK) {
+        CHECK(right(&ring, &d) && dpf_ring_release(&ring, 99, d.slot) == DPF_OK);
+    }
+    dpf_ring_read_stats(&ring, &stats);
+    CHECK(stats.loaned == 0 && stats.leased == 0 && stats.depth == 0 && stats.corrupt == 0);
+    for (uint32_t i = 0; i < SLOTS; i++) CHECK(dpf_ring_loan(&ring, 98, &d.slot, &d.generation) == DPF_OK);
+}
+
+int main(int argc, char **argv) {
+    int kills = argc > 1 ? atoi(argv[1]) : 300;
+    dpf_link_spec link = link_of(SLOTS, BYTES, DPF_POLICY_FAIL);
+    dpf_arena_spec spec = spec_of(&link);
+    uint64_t nbytes, mapped, seed = 424242;
+    void *base;
+    CHECK(dpf_arena_plan(&spec, &nbytes) == DPF_OK);
+    int fd = dpf_memory_create("kill", nbytes);
+    CHECK(fd >= 0 && dpf_memory_map(fd, &base, &mapped) == 0);
+    CHECK(dpf_arena_format(&spec, base, mapped) == DPF_OK && dpf_arena_open(base, mapped, &arena) == DPF_OK);
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(board != MAP_FAILED);
+    int first = dup(fd);
+
+    Side left = spawn(true), right_side = spawn(false);
+    for (int i = 0; i < kills; i++) {
+        pause_ns(next_random(&seed) % 400000);
+        uint64_t who = next_random(&seed) % 5;
+        if (who != 0) kill_and_replace(who % 2 ? &left : &right_side);
+        if (who == 0) {
+            kill(right_side.pid, SIGKILL);
+            kill_and_replace(&left);
+            kill_and_replace(&right_side);
+        }
+        if (i % 16 == 0) wait_for_progress();
+    }
+    wait_for_progress();
+    board->quit = 1;
+    bury(&left);
+    bury(&right_side);
+    CHECK(board->wrong == 0);
+    check_all_free();
+    int second = dup(fd);
+    CHECK(second == first + 1); /* no descriptor leaked */
+    printf("kill: ok, %d kills, %llu messages\n", kills, (unsigned long long)board->received);
+    return 0;
+}
