@@ -7,9 +7,10 @@ import argparse
 import importlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dpfedge.backend.registry import Registry
 from dpfedge.config import check, nearest
@@ -28,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", type=Path, help="the YAML file that names models and pipeline")
     parser.add_argument("-o", "--out", type=Path, required=True, help="the package to write")
     parser.add_argument("--board", action="append", help="board id; may be given more than once (default: host)")
-    parser.add_argument("--mode", choices=["exact", "fast"], help="arithmetic of language models; default: the recipe's")
+    parser.add_argument(
+        "--mode", choices=["exact", "fast"], help="arithmetic of language models; default: the recipe's"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -38,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
         from dpfedge.compiler.emit import compile_package
         from dpfedge.compiler.recipe import load_recipe
     except ImportError as error:
-        raise Unavailable("the compiler is not installed", found=str(error), remedy="pip install dpfedge[compile]") from error
+        raise Unavailable(
+            "the compiler is not installed", found=str(error), remedy="pip install dpfedge[compile]"
+        ) from error
     started = time.monotonic()
     recipe = load_recipe(args.recipe)
     for stage, section in recipe.sections.items():
@@ -61,17 +66,23 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_stage(stage: str, section: dict[str, object]) -> None:
+def _check_stage(stage: str, section: Any) -> None:
     """Settings are checked here, where a line can be named, and not first when the package is served."""
     if stage not in STAGES:
-        raise ConfigError("unknown stage", where=section.where(), found=stage, allowed=", ".join(STAGES), remedy=nearest(stage, STAGES))  # type: ignore[attr-defined]
+        raise ConfigError(
+            "unknown stage",
+            where=section.where(),
+            found=stage,
+            allowed=", ".join(STAGES),
+            remedy=nearest(stage, STAGES),
+        )
     schema = importlib.import_module(f"dpfedge.stage.{stage}.config").SCHEMA
     known = {**schema["properties"], "model": {"type": "string"}}
     check(section, {**schema, "properties": known}, stage)
 
 
 @contextmanager
-def _status(quiet: bool) -> Iterator[object]:
+def _status(quiet: bool) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -25,8 +25,8 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 class Blocks:
     """A matrix [rows, columns] for MatMulNBits with its default zero point (8 or 128), plus what that leaves out.
 
-    Value = scale·(q − zero) + offset. `codes` u8[rows, blocks, 32·bits/8], `scales` f32[rows, blocks]; `offsets` f32[rows, blocks]
-    or None when every block is symmetric.
+    Value = scale·(q − zero) + offset. `codes` u8[rows, blocks, 32·bits/8], `scales` f32[rows, blocks]; `offsets`
+    f32[rows, blocks], or None when every block is symmetric.
     """
 
     bits: int
@@ -41,13 +41,17 @@ class Blocks:
 
     def rows(self, order: np.ndarray[Any, Any] | slice) -> Blocks:
         """The same matrix with rows chosen or reordered."""
-        return Blocks(self.bits, self.codes[order], self.scales[order], None if self.offsets is None else self.offsets[order])
+        return Blocks(
+            self.bits, self.codes[order], self.scales[order], None if self.offsets is None else self.offsets[order]
+        )
 
     @staticmethod
     def stack(parts: list[Blocks]) -> Blocks:
         """One matrix of all rows; parts must agree in bits and columns."""
         if len({(part.bits, part.shape[1]) for part in parts}) != 1:
-            raise ModelError("matrices that are fused must have one block format", found=[(p.bits, p.shape) for p in parts])
+            raise ModelError(
+                "matrices that are fused must have one block format", found=[(p.bits, p.shape) for p in parts]
+            )
         some = any(part.offsets is not None for part in parts)
         offsets = [np.zeros_like(part.scales) if part.offsets is None else part.offsets for part in parts]
         return Blocks(
@@ -76,7 +80,7 @@ def _split(tensor: GgufTensor) -> tuple[Floats, Floats | None, Bytes]:
     if tensor.kind == "Q4_1":
         return _half(raw[..., :2]), _half(raw[..., 2:4]), _nibbles(raw[..., 4:])
     if tensor.kind == "Q8_0":
-        return _half(raw[..., :2]), None, raw[..., 2:] ^ 128
+        return _half(raw[..., :2]), None, np.bitwise_xor(raw[..., 2:], np.uint8(128))
     raise ModelError(f"tensor {tensor.name} has no blocks", found=tensor.kind, allowed="Q4_0, Q4_1, Q8_0")
 
 

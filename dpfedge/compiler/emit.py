@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A recipe in, a package file out: import each model once, lower it for each target, write sections and manifest.
 
-Models are handled one after the other so that one model's weights are in memory at a time. The same inputs give the same bytes.
+Models are handled one after the other so that one model's weights are in memory at a time. The same inputs give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -75,7 +76,13 @@ def _model(writer: PackageWriter, source: ModelSource, files: ModelFilesFound, i
     for name, data in imported.assets.items():
         assets[name] = writer.add(f"{source.name}.{name}", "asset", data).name
     config = {key: value for key, value in imported.config.items() if value is not None}
-    return {"family": source.family, "licence": files.licence, "source": files.source, "config": config, "assets": assets}
+    return {
+        "family": source.family,
+        "licence": files.licence,
+        "source": files.source,
+        "config": config,
+        "assets": assets,
+    }
 
 
 def _licences(writer: PackageWriter, source: ModelSource, files: ModelFilesFound) -> list[dict[str, Any]]:
@@ -100,9 +107,15 @@ class _Target:
 
     def add(self, writer: PackageWriter, model: str, imported: Imported) -> None:
         """Lower one model, store its weights, then its graphs."""
-        lowered = {}
-        for name, graph in imported.graphs.items():
-            request = LowerRequest(f"{model}.{name}", graph.SerializeToString(), self.plan.arch, self.plan.features, imported.hints.get(name, {}))
+        lowered: dict[str, LoweredGraph] = {}
+        for name, onnx_graph in imported.graphs.items():
+            request = LowerRequest(
+                f"{model}.{name}",
+                onnx_graph.SerializeToString(),
+                self.plan.arch,
+                self.plan.features,
+                imported.hints.get(name, {}),
+            )
             lowered[name] = self.backend.lower(request)
         places: dict[str, dict[str, tuple[str, int, int]]] = {}
         with WeightPool(writer, f"weights.{self.plan.id}.{model}") as pool:
@@ -110,13 +123,19 @@ class _Target:
                 places[name] = {weight: pool.add(array) for weight, array in graph.weights.items()}
         graphs = {}
         for name, graph in lowered.items():
-            section = writer.add(f"graph.{self.plan.id}.{model}.{name}", "graph", self.backend.finish(graph, places[name]))
+            section = writer.add(
+                f"graph.{self.plan.id}.{model}.{name}", "graph", self.backend.finish(graph, places[name])
+            )
             graphs[name] = _graph(section.name, graph, places[name], self.plan.arch)
         self.models[model] = {"graphs": graphs}
         self._note(model, imported, lowered, places)
 
     def _note(
-        self, model: str, imported: Imported, lowered: Mapping[str, LoweredGraph], places: Mapping[str, Mapping[str, tuple[str, int, int]]]
+        self,
+        model: str,
+        imported: Imported,
+        lowered: Mapping[str, LoweredGraph],
+        places: Mapping[str, Mapping[str, tuple[str, int, int]]],
     ) -> None:
         for decision in imported.decisions:
             self.decisions.setdefault(decision, []).append(model)
@@ -129,7 +148,10 @@ class _Target:
 
     def record(self) -> dict[str, Any]:
         """The target as the manifest keeps it."""
-        decisions = [[f"{', '.join(names)}: {choice}" if names else choice, rule] for (choice, rule), names in self.decisions.items()]
+        decisions = [
+            [f"{', '.join(names)}: {choice}" if names else choice, rule]
+            for (choice, rule), names in self.decisions.items()
+        ]
         return {
             "id": self.plan.id,
             "backend": self.plan.backend,

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model families: a model's files in, its graphs, numbers and assets out (the contract is GRAPHS.md); it lowers nothing."""
+"""Model families: a model's files in, its graphs, numbers and assets out; it lowers nothing.
+
+The contract with the stages is GRAPHS.md.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,9 @@ def _silero(files: Mapping[str, Path], options: Options) -> Imported:
             if dim.dim_param == "batch":
                 dim.dim_value = 1
     if sorted(value.name for value in model.graph.input) != ["input", "sr", "state"]:
-        raise ModelError("not a Silero VAD of version 5 or 6", where=str(files["model"]), allowed="inputs input, state, sr")
+        raise ModelError(
+            "not a Silero VAD of version 5 or 6", where=str(files["model"]), allowed="inputs input, state, sr"
+        )
     return Imported({"vad": model}, {"rate": 16000, "context": 64, "window": 512}, {})
 
 
@@ -72,9 +77,14 @@ def _moonshine(files: Mapping[str, Path], options: Options) -> Imported:
         "samples_max": 384 * FRAMES_MAX, "tokens_max": TOKENS_MAX, "layers": shape.layers, "heads": shape.heads,
         "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary, "special_from": 32000,
     }  # fmt: skip
-    rule = "the shipped graph has an If around two networks; three graphs of its own int8 weights need a fifth of the nodes"
+    rule = "the shipped graph has an If around two networks; three of its own int8 weights need a fifth of the nodes"
     return Imported(
-        graphs, config, {"tokenizer.bin": files["tokenizer"].read_bytes()}, {"decode_step": {"rows": 1}}, (("graphs=rebuilt", rule),), 64 << 20
+        graphs,
+        config,
+        {"tokenizer.bin": files["tokenizer"].read_bytes()},
+        {"decode_step": {"rows": 1}},
+        (("graphs=rebuilt", rule),),
+        64 << 20,
     )
 
 
@@ -85,10 +95,14 @@ def _llama(files: Mapping[str, Path], options: Options) -> Imported:
     graph = build_llama(gguf, context=context, mode=options.mode)
     config = {
         "name": gguf.metadata.get("general.name", files["model"].stem), "mode": options.mode, "context": context,
-        "trained_context": shape.trained_context, "layers": shape.layers, "heads": shape.heads, "kv_heads": shape.kv_heads,
-        "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary, **special_ids(gguf),
+        "trained_context": shape.trained_context, "layers": shape.layers, "heads": shape.heads,
+        "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary,
+        **special_ids(gguf),
     }  # fmt: skip
-    assets = {"tokenizer.json": tokenizer_json(gguf), "chat_template.jinja": gguf.get("tokenizer.chat_template", str).encode()}
+    assets = {
+        "tokenizer.json": tokenizer_json(gguf),
+        "chat_template.jinja": gguf.get("tokenizer.chat_template", str).encode(),
+    }
     cache = 8 * shape.layers * shape.kv_width * context
     return Imported({"llm": graph}, config, assets, {}, _llama_decisions(gguf, options.mode, context), cache)
 
@@ -97,9 +111,14 @@ def _llama_decisions(gguf: Gguf, mode: str, context: int) -> tuple[tuple[str, st
     kinds: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         kinds[tensor.kind] = kinds.get(tensor.kind, 0) + 1
-    accuracy = {"exact": "activations stay float32", "fast": "activations are quantised to 8 bits per block of 32"}[mode]
+    accuracy = {"exact": "activations stay float32", "fast": "activations are quantised to 8 bits per block of 32"}[
+        mode
+    ]
     return (
-        ("weights=" + ", ".join(f"{count}×{kind}" for kind, count in sorted(kinds.items())), "the file's own blocks, not quantised again"),
+        (
+            "weights=" + ", ".join(f"{count}×{kind}" for kind, count in sorted(kinds.items())),
+            "the file's own blocks, not quantised again",
+        ),
         (f"mode={mode}", accuracy),
         (f"cache=f32×{context}", "written in place by GroupQueryAttention"),
     )
@@ -121,7 +140,10 @@ def _piper(files: Mapping[str, Path], options: Options) -> Imported:
 
 FAMILIES: Mapping[str, Family] = {
     "silero-vad": Family({"model": "*.onnx"}, _silero),
-    "moonshine": Family({"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort", "tokenizer": "tokenizer.bin"}, _moonshine),
+    "moonshine": Family(
+        {"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort", "tokenizer": "tokenizer.bin"},
+        _moonshine,
+    ),
     "llama": Family({"model": "*.gguf"}, _llama, ("mode", "context")),
     "piper": Family({"model": "*.onnx", "card": "*.onnx.json"}, _piper),
 }

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama-type GGUF in, one ONNX graph out that prefills n tokens or steps by one; the file's 4-bit blocks are used exactly.
+"""A Llama-type GGUF in, one ONNX graph out that prefills n tokens or steps by one, with the file's own 4-bit blocks.
 
-Attention is GroupQueryAttention with packed QKV and a KV cache bound in place; matrices are MatMulNBits. A Q4_1 block has a
-minimum that MatMulNBits cannot express fast, so what it leaves out, (8d + m)·Σx per block, is added by one small Gemm.
-It makes no tokenizer and no sampling.
+Attention is GroupQueryAttention with packed QKV and a KV cache bound in place; matrices are MatMulNBits. A Q4_1 block
+has a minimum that MatMulNBits cannot express fast, so what it leaves out, (8d + m)·Σx per block, is added by one small
+Gemm. It makes no tokenizer and no sampling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,15 +71,24 @@ def llama_shape(gguf: Gguf) -> LlamaShape:
     rotary = gguf.metadata.get("llama.rope.dimension_count", head_dim)
     if rotary != head_dim or "llama.rope.scaling.type" in gguf.metadata or gguf.metadata.get("split.count", 1) > 1:
         raise Unsupported(
-            "partial rotary, scaled rotary and split files cannot be imported", where=str(gguf.path), found=f"rotary {rotary}", allowed=head_dim
+            "partial rotary, scaled rotary and split files cannot be imported",
+            where=str(gguf.path),
+            found=f"rotary {rotary}",
+            allowed=head_dim,
         )
-    if not (heads and shape.kv_heads and heads % shape.kv_heads == 0 and head_dim % 2 == 0 and width % BLOCK == shape.hidden % BLOCK == 0):
+    if not (
+        heads
+        and shape.kv_heads
+        and heads % shape.kv_heads == 0
+        and head_dim % 2 == 0
+        and width % BLOCK == shape.hidden % BLOCK == 0
+    ):
         raise ModelError("head counts or widths do not fit each other", where=str(gguf.path), found=shape)
     return shape
 
 
 def rotary_angles(shape: LlamaShape, gguf: Gguf, context: int) -> Floats:
-    """f32[context, head_dim/2] angles of rotary positions (RoFormer, arXiv 2104.09864; Llama 3's factors where given)."""
+    """f32[context, head_dim/2] angles of rotary positions (arXiv 2104.09864; Llama 3's factors where given)."""
     exponent = np.arange(0, shape.head_dim, 2, dtype=np.float64) / shape.head_dim
     frequency = shape.frequency_base**-exponent
     if "rope_freqs.weight" in gguf.tensors:
@@ -94,7 +102,9 @@ def build_llama(gguf: Gguf, *, context: int, mode: str = "fast") -> onnx.ModelPr
     if mode not in ACCURACY:
         raise ModelError("unknown mode", where=str(gguf.path), found=mode, allowed=", ".join(ACCURACY))
     if not 1 <= context <= shape.trained_context:
-        raise ModelError("context is out of range", where=str(gguf.path), found=context, allowed=f"1 to {shape.trained_context}")
+        raise ModelError(
+            "context is out of range", where=str(gguf.path), found=context, allowed=f"1 to {shape.trained_context}"
+        )
     return _Llama(gguf, shape, context, ACCURACY[mode]).build()
 
 
@@ -118,10 +128,18 @@ class _Llama:
         normed, _ = self._norm("output_norm", "output_norm.weight", residual, skip)
         head = "output.weight" if "output.weight" in self.gguf.tensors else "token_embd.weight"
         logits = self._matmul("head", normed, self._matrix(head, shape.vocabulary, shape.width))
-        nodes.add("Reshape", [logits, nodes.constant("logits_shape", np.array([1, 1, shape.vocabulary], np.int64))], "logits")
+        nodes.add(
+            "Reshape", [logits, nodes.constant("logits_shape", np.array([1, 1, shape.vocabulary], np.int64))], "logits"
+        )
         self._refuse_unused()
-        past = [TensorSpec(f"past_key_values.{layer}.{part}", "f32", self._cache_dims) for layer in range(shape.layers) for part in ("key", "value")]
-        present = [TensorSpec(spec.name.replace("past_key_values", "present"), "f32", self._cache_dims) for spec in past]
+        past = [
+            TensorSpec(f"past_key_values.{layer}.{part}", "f32", self._cache_dims)
+            for layer in range(shape.layers)
+            for part in ("key", "value")
+        ]
+        present = [
+            TensorSpec(spec.name.replace("past_key_values", "present"), "f32", self._cache_dims) for spec in past
+        ]
         return nodes.model(
             [TensorSpec("input_ids", "i64", (1, "n")), TensorSpec("attention_mask", "i64", (1, "total")), *past],
             [TensorSpec("logits", "f32", (1, 1, shape.vocabulary)), *present],
@@ -137,10 +155,18 @@ class _Llama:
         nodes.constant("rotary_cos", np.cos(angles))
         nodes.constant("rotary_sin", np.sin(angles))
         # only the mask's length counts: one sequence has no padding
-        total = nodes.add("Cast", [nodes.add("Shape", ["attention_mask"], "total_shape", start=1, end=2)], "total", to=onnx.TensorProto.INT32)
+        total = nodes.add(
+            "Cast",
+            [nodes.add("Shape", ["attention_mask"], "total_shape", start=1, end=2)],
+            "total",
+            to=onnx.TensorProto.INT32,
+        )
         nodes.add("Sub", [total, nodes.constant("one", np.array([1], np.int32))], "last_position")
         nodes.add("Squeeze", [total], "total_length")
-        nodes.constant("packed_shape", np.array([1, -1, self.shape.heads * self.shape.head_dim + 2 * self.shape.kv_width], np.int64))
+        nodes.constant(
+            "packed_shape",
+            np.array([1, -1, self.shape.heads * self.shape.head_dim + 2 * self.shape.kv_width], np.int64),
+        )
         nodes.constant("rows_shape", np.array([-1, self.shape.heads * self.shape.head_dim], np.int64))
 
     def _take(self, name: str, shape: tuple[int, ...]) -> Any:
@@ -170,7 +196,9 @@ class _Llama:
         nodes, epsilon = self.nodes, self.shape.epsilon
         gamma = nodes.constant(f"{name}.weight", dequantise(self._take(weight, (self.shape.width,))))
         if not skip:
-            return nodes.add("SimplifiedLayerNormalization", [residual, gamma], name, axis=-1, epsilon=epsilon), residual
+            return nodes.add(
+                "SimplifiedLayerNormalization", [residual, gamma], name, axis=-1, epsilon=epsilon
+            ), residual
         # not SkipSimplifiedLayerNormalization: onnxruntime's is slower than these two together
         total = nodes.add("Add", [residual, skip], f"{name}.sum")
         return nodes.add("SimplifiedLayerNormalization", [total, gamma], name, axis=-1, epsilon=epsilon), total
@@ -183,7 +211,17 @@ class _Llama:
         rows, columns = matrix.shape
         inputs = [x, nodes.constant(f"{name}.codes", matrix.codes), nodes.constant(f"{name}.scales", matrix.scales)]
         product = name if matrix.offsets is None else f"{name}.product"
-        nodes.add("MatMulNBits", inputs, product, domain=MICROSOFT, K=columns, N=rows, bits=matrix.bits, block_size=BLOCK, accuracy_level=self.accuracy)
+        nodes.add(
+            "MatMulNBits",
+            inputs,
+            product,
+            domain=MICROSOFT,
+            K=columns,
+            N=rows,
+            bits=matrix.bits,
+            block_size=BLOCK,
+            accuracy_level=self.accuracy,
+        )
         if matrix.offsets is None:
             return name
         offsets = nodes.constant(f"{name}.offsets", matrix.offsets.T)
@@ -197,9 +235,18 @@ class _Llama:
     def _layer(self, layer: int, residual: str, skip: str) -> tuple[str, str]:
         nodes, shape, base = self.nodes, self.shape, f"blk.{layer}"
         normed, residual = self._norm(f"{base}.attn_norm", f"{base}.attn_norm.weight", residual, skip)
-        packed = nodes.add("Reshape", [self._matmul(f"{base}.qkv", normed, self._qkv(base)), "packed_shape"], f"{base}.packed")
+        packed = nodes.add(
+            "Reshape", [self._matmul(f"{base}.qkv", normed, self._qkv(base)), "packed_shape"], f"{base}.packed"
+        )
         attended = f"{base}.attended"
-        cache = [f"past_key_values.{layer}.key", f"past_key_values.{layer}.value", "last_position", "total_length", "rotary_cos", "rotary_sin"]
+        cache = [
+            f"past_key_values.{layer}.key",
+            f"past_key_values.{layer}.value",
+            "last_position",
+            "total_length",
+            "rotary_cos",
+            "rotary_sin",
+        ]
         nodes.add("GroupQueryAttention", [packed, "", "", *cache], attended, domain=MICROSOFT, num_heads=shape.heads,
                   kv_num_heads=shape.kv_heads, do_rotary=1, rotary_interleaved=0, scale=float(shape.head_dim**-0.5),
                   outputs=[attended, f"present.{layer}.key", f"present.{layer}.value"])  # fmt: skip
@@ -234,10 +281,12 @@ class _Llama:
         nodes.add("Split", [both], f"{base}.split", outputs=[f"{base}.gate", f"{base}.up"], axis=-1, num_outputs=2)
         active = nodes.add("QuickGelu", [f"{base}.gate"], f"{base}.active", domain=MICROSOFT, alpha=1.0)
         product = nodes.add("Mul", [active, f"{base}.up"], f"{base}.gated")
-        return self._matmul(f"{base}.ffn_down", product, self._matrix(f"{base}.ffn_down.weight", shape.width, shape.hidden))
+        return self._matmul(
+            f"{base}.ffn_down", product, self._matrix(f"{base}.ffn_down.weight", shape.width, shape.hidden)
+        )
 
     def _refuse_unused(self) -> None:
         if left := sorted(set(self.gguf.tensors) - self.used):
-            raise Unsupported("tensors have no place in a Llama graph", where=str(self.gguf.path), found=", ".join(left[:8]))
-
-
+            raise Unsupported(
+                "tensors have no place in a Llama graph", where=str(self.gguf.path), found=", ".join(left[:8])
+            )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moonshine's two shipped graphs in, three small ones out: `encode`, `decode_first`, `decode_step`.
 
-The shipped decoder is one graph with an If around two copies of the network and hundreds of shape nodes; here the network is
-written again from its own int8 weights, with fused QKV, rotary and attention operators. The weights are not changed.
+The shipped decoder is one graph with an If around two copies of the network and hundreds of shape nodes; here the
+network is written again from its own int8 weights, with fused QKV, rotary and attention operators.
 Source of the architecture: Moonshine, arXiv 2410.15608. It knows the shipped node names and nothing of audio.
 """
 
@@ -68,13 +68,17 @@ class _Source:
             for candidate in (name, f"{name}_merged_0"):
                 if candidate in self._tensors:
                     return numpy_helper.to_array(self._tensors[candidate])
-        raise ModelError("weight is missing", where=self.title, found=", ".join(sorted(self._tensors)[:4]), allowed=names[0])
+        raise ModelError(
+            "weight is missing", where=self.title, found=", ".join(sorted(self._tensors)[:4]), allowed=names[0]
+        )
 
     def matrix(self, output: str) -> _Matrix:
         """Weights of the quantised product whose result is `root/output`."""
         node = self._makers.get(f"{self.root}/{output}") or self._makers.get(output)
         if node is None or node.op_type not in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul"):
-            raise ModelError("no int8 product of this name", where=self.title, found=node and node.op_type, allowed=output)
+            raise ModelError(
+                "no int8 product of this name", where=self.title, found=node and node.op_type, allowed=output
+            )
         picks = (1, 3, 5, 6) if node.op_type == "MatMulIntegerToFloat" else (1, 2, 3, 4)
         codes, scale, zero, bias = (node.input[index] if index < len(node.input) else "" for index in picks)
         return _Matrix(self.array(codes), self.array(scale), self.array(zero), self.array(bias) if bias else None)
@@ -88,8 +92,11 @@ class _Source:
 
 def _fused(parts: list[_Matrix]) -> _Matrix:
     """Side by side, each output with its own scale and zero point: the same numbers from one product."""
+
     def spread(pick: str) -> Array:
-        return np.concatenate([np.broadcast_to(getattr(part, pick).reshape(-1), part.codes.shape[1:]) for part in parts])
+        return np.concatenate(
+            [np.broadcast_to(getattr(part, pick).reshape(-1), part.codes.shape[1:]) for part in parts]
+        )
 
     return _Matrix(np.concatenate([part.codes for part in parts], axis=1), spread("scale"), spread("zero"), None)
 
@@ -112,8 +119,9 @@ class _Network:
     def product(self, x: tuple[str, str, str], name: str, matrix: _Matrix) -> str:
         """x·matrix + bias in float32."""
         constant = self.nodes.constant
-        inputs = [x[0], constant(f"{name}.codes", matrix.codes), x[1], constant(f"{name}.matrix_scale", matrix.scale), x[2],
-                  constant(f"{name}.matrix_zero", matrix.zero)]  # fmt: skip
+        scale = constant(f"{name}.matrix_scale", matrix.scale)
+        zero = constant(f"{name}.matrix_zero", matrix.zero)
+        inputs = [x[0], constant(f"{name}.codes", matrix.codes), x[1], scale, x[2], zero]
         if matrix.bias is not None:
             inputs.append(constant(f"{name}.bias", matrix.bias))
         return self.nodes.add("MatMulIntegerToFloat", inputs, name, domain=MICROSOFT)
@@ -129,15 +137,18 @@ class _Network:
 
     def rotate(self, x: str, position: str, name: str) -> str:
         """Rotary positions, interleaved pairs, on the first `rotary` elements of each head."""
-        return self.nodes.add("RotaryEmbedding", [x, position, "rotary_cos", "rotary_sin"], name, domain=MICROSOFT, interleaved=1,
+        inputs = [x, position, "rotary_cos", "rotary_sin"]
+        return self.nodes.add("RotaryEmbedding", inputs, name, domain=MICROSOFT, interleaved=1,
                               num_heads=self.shape.heads, rotary_embedding_dim=self.shape.rotary)  # fmt: skip
 
     def attention(self, name: str, query: str, key: str, value: str, *, past: tuple[str, str] | None = None,
                   present: tuple[str, str] | None = None, causal: bool = False) -> str:  # fmt: skip
         """Multi-head attention; `past` is prepended to keys and values and the sum comes out as `present`."""
         inputs = [query, key, value] if past is None else [query, key, value, "", "", "", *past]
-        return self.nodes.add("MultiHeadAttention", inputs, name, outputs=[name, *(present or ())], domain=MICROSOFT,
-                              num_heads=self.shape.heads, unidirectional=int(causal), scale=self.shape.head_dim**-0.5)  # fmt: skip
+        outputs = [name, *(present or ())]
+        return self.nodes.add("MultiHeadAttention", inputs, name, outputs=outputs, domain=MICROSOFT,
+                              num_heads=self.shape.heads, unidirectional=int(causal),
+                              scale=self.shape.head_dim**-0.5)  # fmt: skip
 
     def self_attention(self, layer: str, normed: str, position: str, **cache: Any) -> str:
         """QKV in one product, rotary, attention, output product."""
@@ -156,7 +167,9 @@ class _Network:
         return self.product(self.quantised(x, f"{name}.in"), name, self.source.matrix(weight))
 
 
-def build_moonshine(encoder: onnx.ModelProto, decoder: onnx.ModelProto) -> tuple[MoonshineShape, Mapping[str, onnx.ModelProto]]:
+def build_moonshine(
+    encoder: onnx.ModelProto, decoder: onnx.ModelProto
+) -> tuple[MoonshineShape, Mapping[str, onnx.ModelProto]]:
     """Sizes, and the graphs by name (ports: dpfedge/compiler/GRAPHS.md)."""
     choice = next((node for node in decoder.graph.node if node.op_type == "If"), None)
     if choice is None:
@@ -195,9 +208,13 @@ def _encode(source: _Source, shape: MoonshineShape) -> onnx.ModelProto:
     position = nodes.constant("position", np.array([0], np.int64))
     for index in range(shape.layers):
         layer = f"layers.{index}"
-        normed, residual = network.norm(f"{layer}.input_norm", source.array(f"{layer}.input_layernorm.weight"), residual, skip)
+        normed, residual = network.norm(
+            f"{layer}.input_norm", source.array(f"{layer}.input_layernorm.weight"), residual, skip
+        )
         skip = network.self_attention(layer, normed, position)
-        normed, residual = network.norm(f"{layer}.post_norm", source.array(f"{layer}.post_attention_layernorm.weight"), residual, skip)
+        normed, residual = network.norm(
+            f"{layer}.post_norm", source.array(f"{layer}.post_attention_layernorm.weight"), residual, skip
+        )
         hidden = network.output(f"{layer}/mlp/fc1/Add_output_0", normed, f"{layer}.fc1")
         active = nodes.add("Gelu", [hidden], f"{layer}.active", domain=MICROSOFT)
         skip = network.output(f"{layer}/mlp/fc2/Add_output_0", active, f"{layer}.fc2")
@@ -209,42 +226,72 @@ def _stem(network: _Network) -> str:
     """Three convolutions: f32[1, n] samples at 16 kHz to f32[1, s, width], one frame per 384 samples."""
     nodes, source = network.nodes, network.source
     wave = nodes.add("Unsqueeze", ["samples", nodes.constant("axis1", np.array([1], np.int64))], "wave")
-    weight = [nodes.constant(f"conv{index}.weight", source.array(f"conv{index}.weight_add_tensor", f"conv{index}.weight")) for index in (1, 2, 3)]
+    weight = [
+        nodes.constant(f"conv{index}.weight", source.array(f"conv{index}.weight_add_tensor", f"conv{index}.weight"))
+        for index in (1, 2, 3)
+    ]
     bias = [nodes.constant(f"conv{index}.bias", source.array(f"conv{index}.bias")) for index in (2, 3)]
-    first = nodes.add("Tanh", [nodes.add("Conv", [wave, weight[0]], "conv1", strides=[64], kernel_shape=[127])], "conv1.active")
+    first = nodes.add(
+        "Tanh", [nodes.add("Conv", [wave, weight[0]], "conv1", strides=[64], kernel_shape=[127])], "conv1.active"
+    )
     flat = nodes.add("Reshape", [first, nodes.constant("one_group", np.array([0, 1, -1], np.int64))], "group")
-    ones, zeros = nodes.constant("group.one", np.ones(1, np.float32)), nodes.constant("group.zero", np.zeros(1, np.float32))
+    ones, zeros = (
+        nodes.constant("group.one", np.ones(1, np.float32)),
+        nodes.constant("group.zero", np.zeros(1, np.float32)),
+    )
     normed = nodes.add("InstanceNormalization", [flat, ones, zeros], "group.norm", epsilon=EPSILON)
-    back = nodes.add("Reshape", [normed, nodes.constant("channels", np.array([0, network.shape.width, -1], np.int64))], "group.back")
+    back = nodes.add(
+        "Reshape", [normed, nodes.constant("channels", np.array([0, network.shape.width, -1], np.int64))], "group.back"
+    )
     gain = nodes.constant("group.gain", source.constant_input("/groupnorm/Mul_output_0", 1))
     shift = nodes.constant("group.shift", source.constant_input("/groupnorm/Add_output_0", 1))
     grouped = nodes.add("Add", [nodes.add("Mul", [back, gain], "group.scaled"), shift], "group.out")
-    second = nodes.add("Gelu", [nodes.add("Conv", [grouped, weight[1], bias[0]], "conv2", strides=[3], kernel_shape=[7])], "conv2.active", domain=MICROSOFT)
-    third = nodes.add("Gelu", [nodes.add("Conv", [second, weight[2], bias[1]], "conv3", strides=[2], kernel_shape=[3])], "conv3.active", domain=MICROSOFT)
+    second = nodes.add(
+        "Gelu",
+        [nodes.add("Conv", [grouped, weight[1], bias[0]], "conv2", strides=[3], kernel_shape=[7])],
+        "conv2.active",
+        domain=MICROSOFT,
+    )
+    third = nodes.add(
+        "Gelu",
+        [nodes.add("Conv", [second, weight[2], bias[1]], "conv3", strides=[2], kernel_shape=[3])],
+        "conv3.active",
+        domain=MICROSOFT,
+    )
     return nodes.add("Transpose", [third], "frames", perm=[0, 2, 1])
 
 
 def _decode(source: _Source, shape: MoonshineShape, *, step: bool) -> onnx.ModelProto:
     network = _Network("decode_step" if step else "decode_first", source, shape, TOKENS_MAX, _frequency(source))
     nodes, tokens = network.nodes, "last" if step else "tokens"
-    position = nodes.constant("position", np.array([0], np.int64)) if not step else nodes.add("Shape", ["past.0.key"], "position", start=2, end=3)
+    position = (
+        nodes.constant("position", np.array([0], np.int64))
+        if not step
+        else nodes.add("Shape", ["past.0.key"], "position", start=2, end=3)
+    )
     features = ("", "", "") if step else network.quantised("features", "features")
     residual, skip = _embed(network, tokens), ""
     for index in range(shape.layers):
         layer = f"layers.{index}"
         weights = f"model.decoder.{layer}"
-        normed, residual = network.norm(f"{layer}.input_norm", source.array(f"{weights}.input_layernorm.weight"), residual, skip)
+        normed, residual = network.norm(
+            f"{layer}.input_norm", source.array(f"{weights}.input_layernorm.weight"), residual, skip
+        )
         present = (f"present.{index}.key", f"present.{index}.value")
         past = (f"past.{index}.key", f"past.{index}.value") if step else None
         skip = network.self_attention(layer, normed, position, past=past, present=present, causal=not step)
-        normed, residual = network.norm(f"{layer}.post_norm", source.array(f"{weights}.post_attention_layernorm.weight"), residual, skip)
+        normed, residual = network.norm(
+            f"{layer}.post_norm", source.array(f"{weights}.post_attention_layernorm.weight"), residual, skip
+        )
         query = network.output(f"{layer}/encoder_attn/q_proj/MatMul_output_0", normed, f"{layer}.cross_query")
         cross = [f"cross.{index}.key", f"cross.{index}.value"]
         if not step:
             _cross(network, layer, features, cross)
         attended = network.attention(f"{layer}.cross", query, *cross)
         skip = network.output(f"{layer}/encoder_attn/o_proj/MatMul_output_0", attended, f"{layer}.cross_out")
-        normed, residual = network.norm(f"{layer}.final_norm", source.array(f"{weights}.final_layernorm.weight"), residual, skip)
+        normed, residual = network.norm(
+            f"{layer}.final_norm", source.array(f"{weights}.final_layernorm.weight"), residual, skip
+        )
         skip = _gated(network, layer, normed)
     normed, _ = network.norm("norm", source.array("model.decoder.norm.weight"), residual, skip)
     logits = network.product(network.quantised(normed, "head.in"), "logits", source.matrix("logits"))
@@ -256,7 +303,11 @@ def _embed(network: _Network, tokens: str) -> str:
     nodes, name = network.nodes, "model.decoder.embed_tokens.weight_merged_0"
     codes, scale, zero = (network.source.array(f"{name}_{part}") for part in ("quantized", "scale", "zero_point"))
     rows = nodes.add("Gather", [nodes.constant("embedding.codes", codes), tokens], "embedding.rows", axis=0)
-    return nodes.add("DequantizeLinear", [rows, nodes.constant("embedding.scale", scale), nodes.constant("embedding.zero", zero)], "embedded")
+    return nodes.add(
+        "DequantizeLinear",
+        [rows, nodes.constant("embedding.scale", scale), nodes.constant("embedding.zero", zero)],
+        "embedded",
+    )
 
 
 def _cross(network: _Network, layer: str, features: tuple[str, str, str], outputs: list[str]) -> None:
@@ -284,7 +335,11 @@ def _gated(network: _Network, layer: str, normed: str) -> str:
 def _decode_ports(shape: MoonshineShape, step: bool) -> tuple[list[TensorSpec], list[TensorSpec]]:
     def caches(prefix: str, length: str) -> list[TensorSpec]:
         dims = (1, shape.heads, length, shape.head_dim)
-        return [TensorSpec(f"{prefix}.{layer}.{part}", "f32", dims) for layer in range(shape.layers) for part in ("key", "value")]
+        return [
+            TensorSpec(f"{prefix}.{layer}.{part}", "f32", dims)
+            for layer in range(shape.layers)
+            for part in ("key", "value")
+        ]
 
     if step:
         inputs = [TensorSpec("last", "i64", (1, 1)), *caches("past", "p"), *caches("cross", "s")]

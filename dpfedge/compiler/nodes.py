@@ -39,7 +39,16 @@ class Nodes:
             self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
         return name
 
-    def add(self, op: str, inputs: Sequence[str], name: str, *, outputs: Sequence[str] | None = None, domain: str = "", **attributes: Any) -> str:
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        name: str,
+        *,
+        outputs: Sequence[str] | None = None,
+        domain: str = "",
+        **attributes: Any,
+    ) -> str:
         """Append a node; without `outputs` it has one, called `name`."""
         names = [name] if outputs is None else list(outputs)
         self._nodes.append(helper.make_node(op, list(inputs), names, name=name, domain=domain, **attributes))
@@ -48,7 +57,11 @@ class Nodes:
     def model(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> onnx.ModelProto:
         """The finished model."""
         graph = helper.make_graph(
-            self._nodes, self.name, [port(spec) for spec in inputs], [port(spec) for spec in outputs], list(self._constants.values())
+            self._nodes,
+            self.name,
+            [port(spec) for spec in inputs],
+            [port(spec) for spec in outputs],
+            list(self._constants.values()),
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="dpfedge")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Piper voice (VITS, arXiv 2106.06103) in, two graphs out: `encode` to the latent, `decode` to samples.
 
-The decoder is convolutional, so a window of the latent with enough context on both sides gives the same samples as the whole;
-`overlap_frames` is that context, computed from the kernels. It knows no text and no phonemes.
+The decoder is convolutional, so a window of the latent with enough context on both sides gives the same samples as the
+whole; `overlap_frames` is that context, computed from the kernels. It knows no text and no phonemes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ def build_piper(model: onnx.ModelProto) -> dict[str, onnx.ModelProto]:
     """The graphs by name (ports: dpfedge/compiler/GRAPHS.md); ModelError when this is no single-speaker Piper voice."""
     names = [value.name for value in model.graph.input]
     if names != ["input", "input_lengths", "scales"]:
-        raise ModelError("not a single-speaker Piper voice", where="voice", found=", ".join(names), allowed="input, input_lengths, scales")
+        raise ModelError(
+            "not a single-speaker Piper voice",
+            where="voice",
+            found=", ".join(names),
+            allowed="input, input_lengths, scales",
+        )
     convolutions = [node for node in model.graph.node if node.name.startswith(_DECODER) and node.op_type == "Conv"]
     last = [node for node in model.graph.node if node.name.startswith(_DECODER) and node.op_type == "Tanh"]
     if not convolutions or not last:
@@ -44,9 +49,12 @@ def build_piper(model: onnx.ModelProto) -> dict[str, onnx.ModelProto]:
 
 
 def cut(
-    model: onnx.ModelProto, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[tuple[str, str, list[int | str]]]
+    model: onnx.ModelProto,
+    name: str,
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[tuple[str, str, list[int | str]]],
 ) -> onnx.ModelProto:
-    """The part of `model` that computes `outputs` (tensor, new name, dims) from `inputs`; ModelError if that is not enough."""
+    """The part of `model` that makes `outputs` (tensor, new name, dims) of `inputs`; ModelError if they are too few."""
     makers = {output: index for index, node in enumerate(model.graph.node) for output in node.output}
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     given = {value.name for value in inputs}
@@ -63,10 +71,18 @@ def cut(
             used.add(makers[tensor])
             wanted += model.graph.node[makers[tensor]].input
     nodes = [onnx.NodeProto.FromString(model.graph.node[index].SerializeToString()) for index in sorted(used)]
-    graph = helper.make_graph(nodes, name, inputs, [_port(tensor, dims) for tensor, _, dims in outputs], [constants[key] for key in sorted(kept)])
+    graph = helper.make_graph(
+        nodes,
+        name,
+        inputs,
+        [_port(tensor, dims) for tensor, _, dims in outputs],
+        [constants[key] for key in sorted(kept)],
+    )
     for tensor, new, _ in outputs:
         _rename(graph, tensor, new)
-    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name="dpfedge")
+    return helper.make_model(
+        graph, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name="dpfedge"
+    )
 
 
 def _port(name: str, dims: list[int | str]) -> onnx.ValueInfoProto:
@@ -92,7 +108,9 @@ def _fix_batch(graph: onnx.GraphProto) -> None:
 
 
 def _ints(node: onnx.NodeProto, name: str, default: int) -> int:
-    return next((attribute.ints[0] for attribute in node.attribute if attribute.name == name and attribute.ints), default)
+    return next(
+        (attribute.ints[0] for attribute in node.attribute if attribute.name == name and attribute.ints), default
+    )
 
 
 def hop_samples(decode: onnx.ModelProto) -> int:
@@ -103,8 +121,8 @@ def hop_samples(decode: onnx.ModelProto) -> int:
 def overlap_frames(decode: onnx.ModelProto) -> int:
     """Latent frames of context on each side that make a window exact: half the receptive field, rounded up.
 
-    Walks from the input to the output and keeps, per tensor, how far (in input frames) it sees; a layer at a rate of r per frame
-    with kernel k and dilation d sees (k − 1)·d / 2r further.
+    Walks from the input to the output and keeps, per tensor, how far (in input frames) it sees; a layer at a rate of r
+    per frame with kernel k and dilation d sees (k − 1)·d / 2r further.
     """
     reach: dict[str, tuple[float, int]] = {"latent": (0.0, 1)}
     for node in decode.graph.node:

@@ -47,7 +47,11 @@ SCHEMA: Mapping[str, Any] = {
                 "stages": {
                     "type": "object",
                     "minProperties": 1,
-                    "additionalProperties": {"type": "object", "required": ["model"], "properties": {"model": {"type": "string"}}},
+                    "additionalProperties": {
+                        "type": "object",
+                        "required": ["model"],
+                        "properties": {"model": {"type": "string"}},
+                    },
                 }
             },
         },
@@ -94,7 +98,12 @@ def load_recipe(path: Path) -> Recipe:
     for stage, section in stages.items():
         if section["model"] not in names:
             where = section.where("model") if hasattr(section, "where") else str(path)
-            raise ConfigError(f"stage {stage} names an unknown model", where=where, found=section["model"], allowed=", ".join(sorted(names)))
+            raise ConfigError(
+                f"stage {stage} names an unknown model",
+                where=where,
+                found=section["model"],
+                allowed=", ".join(sorted(names)),
+            )
     return Recipe(path, data["name"], data["version"], models, plain(data["pipeline"]), stages)
 
 
@@ -104,9 +113,27 @@ def _model(name: str, models: Any) -> ModelSource:
     family = FAMILIES[data["family"]]
     files = data.get("files", {})
     for key in [key for key in ("mode", "context") if key in data and key not in family.options]:
-        raise ConfigError(f"family {data['family']} has no option {key}", where=data.where(key), allowed=", ".join(family.options) or "none")
+        raise ConfigError(
+            f"family {data['family']} has no option {key}",
+            where=data.where(key),
+            allowed=", ".join(family.options) or "none",
+        )
     for role in [role for role in files if role not in family.files]:
-        raise ConfigError(f"family {data['family']} has no file {role}", where=files.where(role), allowed=", ".join(family.files))
+        raise ConfigError(
+            f"family {data['family']} has no file {role}", where=files.where(role), allowed=", ".join(family.files)
+        )
     if kind == "folder" and "licence" not in data:
-        raise ConfigError("a model from a folder needs its licence", where=where, remedy="add licence: with an SPDX expression")
-    return ModelSource(name, data["family"], kind, place, where, data.get("licence"), dict(files), data.get("mode"), data.get("context"))
+        raise ConfigError(
+            "a model from a folder needs its licence", where=where, remedy="add licence: with an SPDX expression"
+        )
+    return ModelSource(
+        name,
+        data["family"],
+        kind,
+        place,
+        where,
+        data.get("licence"),
+        dict(files),
+        data.get("mode"),
+        data.get("context"),
+    )

@@ -28,8 +28,10 @@ class ModelFilesFound:
     """Licence and model card files."""
 
 
-def find_files(source: ModelSource, base: Path, on_progress: Callable[[str, int, int], None] | None = None) -> ModelFilesFound:
-    """Fetch or find the files of `source`; folders are relative to `base`. ModelError when a role has none or several."""
+def find_files(
+    source: ModelSource, base: Path, on_progress: Callable[[str, int, int], None] | None = None
+) -> ModelFilesFound:
+    """Fetch or find the files of `source`; folders are relative to `base`. ModelError when a role has not one."""
     if source.kind == "catalogue":
         progress = None if on_progress is None else lambda done, total: on_progress(source.name, done, total)
         files = pull(source.place, progress)
@@ -42,7 +44,9 @@ def find_files(source: ModelSource, base: Path, on_progress: Callable[[str, int,
         names = sorted(path.name for path in folder.iterdir() if path.is_file())
         title, licence = f"folder:{source.place}", source.licence or ""
     taken = {path for pattern in _LICENCES for path in names if Path(path).match(pattern)}
-    paths = {role: folder / _one(role, pattern, source, names) for role, pattern in FAMILIES[source.family].files.items()}
+    paths = {
+        role: folder / _one(role, pattern, source, names) for role, pattern in FAMILIES[source.family].files.items()
+    }
     return ModelFilesFound(paths, title, licence, tuple(folder / name for name in sorted(taken)))
 
 
@@ -51,7 +55,10 @@ def _one(role: str, pattern: str, source: ModelSource, names: Sequence[str]) -> 
     found = [name for name in names if Path(name).match(wanted)]
     if len(found) != 1:
         raise ModelError(
-            f"{'several files' if found else 'no file'} for {role}", where=source.where, found=", ".join(found or names), allowed=wanted,
+            f"{'several files' if found else 'no file'} for {role}",
+            where=source.where,
+            found=", ".join(found or names),
+            allowed=wanted,
             remedy=f"name it: files: {{{role}: …}}",
-        )  # fmt: skip
+        )
     return found[0]

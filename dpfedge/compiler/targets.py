@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Board ids in, the distinct targets a package needs for them out; it lowers nothing and opens no device.
 
-A board that has an accelerator without a backend that lowers for it gets its CPU's target, and the target's decisions say so.
+A board that has an accelerator without a backend that lowers for it gets its CPU's target, and the target's decisions
+say so.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class TargetPlan:
 
 
 def plan_targets(boards: Sequence[str], registry: Registry) -> tuple[TargetPlan, ...]:
-    """One plan per distinct (backend, architecture, features), generic boards apart; Unsupported names the board that gets none."""
+    """One plan per distinct (class, architecture, features), `host` apart; Unsupported names a board without a CPU."""
     groups: dict[tuple[bool, str, str, frozenset[str]], list[tuple[Board, tuple[tuple[str, str], ...]]]] = {}
     for id in dict.fromkeys(boards):
         board = load_board(id)
@@ -56,10 +57,15 @@ def plan_targets(boards: Sequence[str], registry: Registry) -> tuple[TargetPlan,
         kind, arch, features, rule = _facts(board, device)
         notes = (*_without_backend(board, registry), (f"board {id}: cpu {arch}", rule))
         groups.setdefault((id == GENERIC, kind, arch, features), []).append((board, notes))
-    return tuple(_plan(key, members) for key, members in sorted(groups.items(), key=lambda item: (item[0][0], item[0][1:3], sorted(item[0][3]))))
+    return tuple(
+        _plan(key, members)
+        for key, members in sorted(groups.items(), key=lambda item: (item[0][0], item[0][1:3], sorted(item[0][3])))
+    )
 
 
-def _plan(key: tuple[bool, str, str, frozenset[str]], members: Sequence[tuple[Board, tuple[tuple[str, str], ...]]]) -> TargetPlan:
+def _plan(
+    key: tuple[bool, str, str, frozenset[str]], members: Sequence[tuple[Board, tuple[tuple[str, str], ...]]]
+) -> TargetPlan:
     generic, kind, arch, features = key
     boards = () if generic else tuple(sorted(board.id for board, _ in members))
     id = "-".join(["cpu", arch, *sorted(features), *boards])[:96]
@@ -78,14 +84,22 @@ def _facts(board: Board, device: BoardDevice) -> tuple[str, str, frozenset[str],
         facts = cpu_facts("/")
         return f"cpu.{facts.arch}", facts.level, facts.features & _KERNEL_FEATURES, "this machine"
     if device.arch is None:
-        return "cpu.x86_64", _SERVER, frozenset(), "the board file names no CPU; every server of this kind has at least this"
+        return (
+            "cpu.x86_64",
+            _SERVER,
+            frozenset(),
+            "the board file names no CPU; every server of this kind has at least this",
+        )
     return device.kind, device.arch, device.features & _KERNEL_FEATURES, "board file"
 
 
 def _without_backend(board: Board, registry: Registry) -> list[tuple[str, str]]:
     known: Mapping[str, None] = dict.fromkeys(registry.names())
     return [
-        (f"board {board.id}: {device.id} unused", f"no installed plugin lowers for {' or '.join(device.backends) or device.kind}")
+        (
+            f"board {board.id}: {device.id} unused",
+            f"no installed plugin lowers for {' or '.join(device.backends) or device.kind}",
+        )
         for device in board.devices
         if "cpu" not in device.backends and not known.keys() & set(device.backends)
     ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GGUF's vocabulary and merges in, a Hugging Face `tokenizer.json` out; it tokenises nothing itself.
 
-Byte-level BPE only (`tokenizer.ggml.model` = gpt2); the pre-tokeniser is chosen by `tokenizer.ggml.pre` as llama.cpp does
-(`llama-vocab.cpp`).
+Byte-level BPE only (`tokenizer.ggml.model` = gpt2); the pre-tokeniser is chosen by `tokenizer.ggml.pre` as llama.cpp
+does (`llama-vocab.cpp`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from dpfedge.errors import ModelError, Unsupported
 
 __all__ = ["special_ids", "tokenizer_json"]
 
-_CONTROL, _USER = 3, 4  # token types of GGUF: both are matched before the text is split, control tokens are dropped from text
-_LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CONTROL, _USER = (
+    3,
+    4,
+)  # token types of GGUF: both are matched before the text is split, control tokens are dropped from text
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
@@ -26,7 +32,10 @@ def _byte_level(regex: bool) -> dict[str, Any]:
 
 
 def _split(pattern: str) -> list[dict[str, Any]]:
-    return [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}, _byte_level(False)]
+    return [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+        _byte_level(False),
+    ]
 
 
 _PRE: Mapping[str, Sequence[dict[str, Any]]] = {
@@ -41,12 +50,23 @@ def tokenizer_json(gguf: Gguf) -> bytes:
     """The tokenizer as UTF-8 JSON, the same bytes for the same file; Unsupported names an unknown kind."""
     kind, pre = gguf.get("tokenizer.ggml.model", str), gguf.metadata.get("tokenizer.ggml.pre", "gpt-2")
     if kind != "gpt2" or pre not in _PRE:
-        raise Unsupported("tokenizer cannot be imported", where=str(gguf.path), found=f"{kind}/{pre}", allowed="gpt2 with " + ", ".join(_PRE))
+        raise Unsupported(
+            "tokenizer cannot be imported",
+            where=str(gguf.path),
+            found=f"{kind}/{pre}",
+            allowed="gpt2 with " + ", ".join(_PRE),
+        )
     tokens, merges = gguf.get("tokenizer.ggml.tokens", list), gguf.get("tokenizer.ggml.merges", list)
     types = gguf.metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))
     if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
-        raise ModelError("vocabulary and token types do not fit", where=str(gguf.path), found=len(types), allowed=len(tokens))
-    added = [_added(index, token, kind) for index, (token, kind) in enumerate(zip(tokens, types, strict=True)) if kind in (_CONTROL, _USER)]
+        raise ModelError(
+            "vocabulary and token types do not fit", where=str(gguf.path), found=len(types), allowed=len(tokens)
+        )
+    added = [
+        _added(index, token, kind)
+        for index, (token, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind in (_CONTROL, _USER)
+    ]
     data = {
         "version": "1.0",
         "truncation": None,
@@ -73,18 +93,37 @@ def tokenizer_json(gguf: Gguf) -> bytes:
 
 
 def _added(index: int, token: str, kind: int) -> dict[str, Any]:
-    return {"id": index, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": kind == _CONTROL}
+    return {
+        "id": index,
+        "content": token,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": kind == _CONTROL,
+    }
 
 
 def special_ids(gguf: Gguf) -> dict[str, Any]:
     """`bos`, `eos` (a list: the end of a turn may be another token than the end of text), `pad`, `add_bos`."""
     tokens = gguf.get("tokenizer.ggml.tokens", list)
-    ids = {name: gguf.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "padding", "eot", "eom")}
+    ids = {
+        name: gguf.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "padding", "eot", "eom")
+    }
     for name, value in ids.items():
         if value is not None and not 0 <= value < len(tokens):
-            raise ModelError(f"{name} token is outside the vocabulary", where=str(gguf.path), found=value, allowed=f"0 to {len(tokens) - 1}")
+            raise ModelError(
+                f"{name} token is outside the vocabulary",
+                where=str(gguf.path),
+                found=value,
+                allowed=f"0 to {len(tokens) - 1}",
+            )
     ends = [ids[name] for name in ("eos", "eot", "eom") if ids[name] is not None]
-    ends += [tokens.index(text) for text in ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>") if text in tokens]
+    ends += [
+        tokens.index(text)
+        for text in ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>")
+        if text in tokens
+    ]
     return {
         "bos": ids["bos"],
         "eos": sorted(set(ends)),

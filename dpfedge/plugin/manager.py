@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plugins found by the entry point group `dpfedge` in, a filled `Registry` out.
 
-A plugin that fails is reported with its name, the hook and the reason while the others load; nothing is loaded on import.
+A plugin that fails is reported with its name, the hook and the reason while the others load; importing this loads
+nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def _chosen(points: Sequence[EntryPoint], names: Sequence[str] | None) -> Sequen
     known = {point.name for point in points}
     for name in names:
         if name not in known:
-            raise UsageError("no such plugin is installed", where=f"plugin {name}", allowed=", ".join(sorted(known)) or "none")
+            raise UsageError(
+                "no such plugin is installed", where=f"plugin {name}", allowed=", ".join(sorted(known)) or "none"
+            )
     return [point for point in points if point.name in names]
 
 
@@ -68,7 +71,7 @@ def _load(manager: pluggy.PluginManager, registry: Registry, point: EntryPoint) 
                 )
     except UsageError:
         raise
-    except Exception as error:  # the border to foreign code: whatever it raises is a fact about that plugin alone
+    except Exception as error:  # noqa: BLE001 - the border to foreign code: whatever it raises is a fact about that plugin alone
         registry.report(title, step, f"{type(error).__name__}: {error}")
 
 

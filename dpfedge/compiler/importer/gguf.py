@@ -23,7 +23,8 @@ from dpfedge.errors import ModelError
 __all__ = ["BLOCKS", "Gguf", "GgufTensor", "open_gguf"]
 
 BLOCKS: Mapping[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 8: ("Q8_0", 32, 34), 30: ("BF16", 1, 2),
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 8: ("Q8_0", 32, 34),
+    30: ("BF16", 1, 2),
 }  # fmt: skip
 """ggml type → (name, elements per block, bytes per block)."""
 
@@ -82,7 +83,9 @@ class _Cursor:
 class Gguf:
     """An open file. Its views stay valid until `close`, which refuses while any is alive."""
 
-    def __init__(self, path: Path, data: mmap.mmap, metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> None:
+    def __init__(
+        self, path: Path, data: mmap.mmap, metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]
+    ) -> None:
         self.path, self.metadata, self.tensors, self._data = path, metadata, tensors, data
 
     def get(self, key: str, kind: type) -> Any:
@@ -90,7 +93,10 @@ class Gguf:
         value = self.metadata.get(key)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ModelError(
-                f"metadata {key} is missing or of another type", where=str(self.path), found=type(value).__name__, allowed=kind.__name__
+                f"metadata {key} is missing or of another type",
+                where=str(self.path),
+                found=type(value).__name__,
+                allowed=kind.__name__,
             )
         return value
 
@@ -111,7 +117,9 @@ class Gguf:
     def __enter__(self) -> Gguf:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:  # an error's traceback may still hold views
             self.close()
 
@@ -154,7 +162,9 @@ def _value(cursor: _Cursor, kind: int, key: str, depth: int = 0) -> Any:
 
 def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTensor]:
     if not isinstance(alignment, int) or not 8 <= alignment <= 65_536 or alignment & (alignment - 1):
-        raise ModelError("alignment is no power of two in range", where=str(cursor.path), found=alignment, allowed="8 to 65536")
+        raise ModelError(
+            "alignment is no power of two in range", where=str(cursor.path), found=alignment, allowed="8 to 65536"
+        )
     rows = [_tensor_row(cursor, index) for index in range(count)]
     start = -(-cursor.at // alignment) * alignment
     tensors: dict[str, GgufTensor] = {}
@@ -163,11 +173,15 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTenso
             raise ModelError(f"two tensors are called {name}", where=str(cursor.path))
         title, per_block, block_bytes = BLOCKS[kind]
         if offset % alignment or (dims and dims[0] % per_block):
-            raise ModelError(f"tensor {name} is not aligned", where=str(cursor.path), found=f"offset {offset}, dims {dims}")
+            raise ModelError(
+                f"tensor {name} is not aligned", where=str(cursor.path), found=f"offset {offset}, dims {dims}"
+            )
         size = math.prod(dims) // per_block * block_bytes
         cursor.at = min(start + offset, len(cursor.data))
         begin = cursor.take(start + offset + size - cursor.at, f"tensor {name}")
-        tensors[name] = GgufTensor(name, title, tuple(reversed(dims)), np.frombuffer(cursor.data, np.uint8, size, begin))
+        tensors[name] = GgufTensor(
+            name, title, tuple(reversed(dims)), np.frombuffer(cursor.data, np.uint8, size, begin)
+        )
     return tensors
 
 
@@ -180,5 +194,7 @@ def _tensor_row(cursor: _Cursor, index: int) -> tuple[str, int, tuple[int, ...],
     kind = cursor.scalar("<I", f"type of {name}")
     if kind not in BLOCKS:
         names = ", ".join(title for title, *_ in BLOCKS.values())
-        raise ModelError(f"tensor {name} has a type dpfedge cannot read", where=str(cursor.path), found=kind, allowed=names)
+        raise ModelError(
+            f"tensor {name} has a type dpfedge cannot read", where=str(cursor.path), found=kind, allowed=names
+        )
     return name, kind, dims, cursor.scalar("<Q", f"offset of {name}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from dpfedge.errors import ModelError
 
@@ -28,7 +28,12 @@ def import_onnx(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except DecodeError as error:
-        raise ModelError("not an ONNX file, or cut off", where=str(path), found=f"{path.stat().st_size} bytes", remedy="fetch it again") from error
+        raise ModelError(
+            "not an ONNX file, or cut off",
+            where=str(path),
+            found=f"{path.stat().st_size} bytes",
+            remedy="fetch it again",
+        ) from error
     check_model(model, str(path))
     for graph in subgraphs(model.graph):
         for tensor in graph.initializer:
@@ -42,13 +47,30 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
     if not model.graph.node:
         raise ModelError("the graph has no node", where=where, found=f"IR {model.ir_version}")
     if not 3 <= model.ir_version <= IR_MAX:
-        raise ModelError("unsupported IR version", where=where, found=model.ir_version, allowed=f"3 to {IR_MAX}", remedy="export it again")
+        raise ModelError(
+            "unsupported IR version",
+            where=where,
+            found=model.ir_version,
+            allowed=f"3 to {IR_MAX}",
+            remedy="export it again",
+        )
     used = {node.domain for graph in subgraphs(model.graph) for node in graph.node}
     if foreign := sorted(used - DOMAINS):
-        raise ModelError("operators of an unknown domain", where=where, found=", ".join(foreign), allowed=", ".join(sorted(DOMAINS - {""})))
+        raise ModelError(
+            "operators of an unknown domain",
+            where=where,
+            found=", ".join(foreign),
+            allowed=", ".join(sorted(DOMAINS - {""})),
+        )
     opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), None)
     if opset is None or not OPSET_MIN <= opset <= OPSET_MAX:
-        raise ModelError("unsupported opset", where=where, found=opset, allowed=f"{OPSET_MIN} to {OPSET_MAX}", remedy="export it again")
+        raise ModelError(
+            "unsupported opset",
+            where=where,
+            found=opset,
+            allowed=f"{OPSET_MIN} to {OPSET_MAX}",
+            remedy="export it again",
+        )
 
 
 def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -68,10 +90,12 @@ def _read_external(tensor: onnx.TensorProto, model: Path) -> None:
     where = f"{model}: tensor {tensor.name}"
     source = _confined(model.parent, places.get("location", ""), where)
     size = source.stat().st_size
-    offset, length = _number(places, "offset", 0, where), _number(places, "length", None, where)
-    length = size - offset if length is None else length
+    offset = _number(places, "offset", 0, where)
+    length = _number(places, "length", size - offset, where)
     if offset + length > size:
-        raise ModelError(f"external data ends behind {source.name}: expected {offset + length} bytes, have {size}", where=where)
+        raise ModelError(
+            f"external data ends behind {source.name}: expected {offset + length} bytes, have {size}", where=where
+        )
     with source.open("rb") as file:
         file.seek(offset)
         tensor.raw_data = file.read(length)
@@ -82,14 +106,23 @@ def _read_external(tensor: onnx.TensorProto, model: Path) -> None:
 def _confined(folder: Path, location: str, where: str) -> Path:
     root = folder.resolve()
     plain = root / location
-    if not location or os.path.isabs(location) or plain.resolve().parent != plain.parent or not plain.resolve().is_relative_to(root):
-        raise ModelError("external data lies outside the model's folder", where=where, found=location, allowed=f"a file below {root}")
+    if (
+        not location
+        or os.path.isabs(location)
+        or plain.resolve().parent != plain.parent
+        or not plain.resolve().is_relative_to(root)
+    ):
+        raise ModelError(
+            "external data lies outside the model's folder", where=where, found=location, allowed=f"a file below {root}"
+        )
     if not plain.is_file() or plain.is_symlink() or plain.stat().st_nlink > 1:
-        raise ModelError("external data is no plain file of its own", where=where, found=location, remedy="copy it beside the model")
+        raise ModelError(
+            "external data is no plain file of its own", where=where, found=location, remedy="copy it beside the model"
+        )
     return plain
 
 
-def _number(places: dict[str, str], key: str, default: int | None, where: str) -> int | None:
+def _number(places: dict[str, str], key: str, default: int, where: str) -> int:
     text = places.get(key)
     if text is None:
         return default

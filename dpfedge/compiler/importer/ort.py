@@ -50,5 +50,11 @@ def _convert(source: Path, target: Path) -> None:
     options.optimized_model_filepath = str(target)
     try:
         ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
-    except (native.Fail, native.InvalidArgument, native.InvalidGraph, native.NotImplemented, native.RuntimeException) as error:
+    except (
+        native.Fail,
+        native.InvalidArgument,
+        native.InvalidGraph,
+        native.NotImplemented,
+        native.RuntimeException,
+    ) as error:
         raise ModelError(" ".join(str(error).split()), where=str(source), remedy="fetch the file again") from error

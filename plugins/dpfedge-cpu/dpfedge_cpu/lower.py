@@ -37,10 +37,17 @@ def lower(request: LowerRequest) -> LoweredGraph:
     model = _optimise(request, level)
     _name_apart(model)
     decisions = [(f"optimiser={level}", rule)]
-    if request.arch.startswith("x86") and "vnni" in request.features and request.options.get("rows") != 1 and sign_weights(model):
+    if (
+        request.arch.startswith("x86")
+        and "vnni" in request.features
+        and request.options.get("rows") != 1
+        and sign_weights(model)
+    ):
         decisions.append(("int8=u8·s8", "vnni adds 8-bit products in 32 bits; without it AVX2 would saturate at 16"))
     if any(node.domain == LAYOUT_DOMAIN for node in model.graph.node):
-        decisions.append((f"layout=nchwc,{request.arch}", "2-D convolutions read blocked memory; the block is this CPU's vector"))
+        decisions.append(
+            (f"layout=nchwc,{request.arch}", "2-D convolutions read blocked memory; the block is this CPU's vector")
+        )
     inputs, outputs = graph_ports(model)
     weights = dict(_take_weights(model))
     return LoweredGraph(model.SerializeToString(deterministic=True), weights, inputs, outputs, tuple(decisions))
@@ -54,7 +61,9 @@ def _optimise(request: LowerRequest, level: str) -> onnx.ModelProto:
         options.graph_optimization_level = getattr(runtime().GraphOptimizationLevel, f"ORT_{level}")
         options.optimized_model_filepath = str(target)
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", str(WEIGHT_MIN_BYTES))
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_min_size_in_bytes", str(WEIGHT_MIN_BYTES)
+        )
         for key, value in request.options.get("session", {}).items():
             options.add_session_config_entry(key, value)
         with mapped_errors(f"graph {request.name}"):
@@ -65,7 +74,7 @@ def _optimise(request: LowerRequest, level: str) -> onnx.ModelProto:
 
 
 def sign_weights(model: onnx.ModelProto) -> int:
-    """Make constant u8 matrices s8, with their zero points: the same numbers, and the faster kernels; how many were changed."""
+    """Make constant u8 matrices s8, with their zero points: the same numbers, faster kernels; how many were changed."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     uses = [name for node in model.graph.node for name in node.input]
     done = 0
@@ -132,7 +141,7 @@ def _take_weights(model: onnx.ModelProto) -> Iterator[tuple[str, Array]]:
 
 def _make_external(tensor: onnx.TensorProto) -> None:
     for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
-        tensor.ClearField(field)  # type: ignore[arg-type]
+        tensor.ClearField(field)
     tensor.data_location = onnx.TensorProto.EXTERNAL
     del tensor.external_data[:]
 
@@ -149,7 +158,7 @@ def finish(lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) ->
             section, offset, size = places[tensor.name]
             for key, value in (("location", section), ("offset", str(offset)), ("length", str(size))):
                 tensor.external_data.add(key=key, value=value)
-    return model.SerializeToString(deterministic=True)
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def graph_ports(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
@@ -164,6 +173,7 @@ def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     if tensor.elem_type not in _DTYPES:
         raise FormatError("unsupported element type", where=f"port {value.name}", found=tensor.elem_type)
     dims = tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{index}" for index, dim in enumerate(tensor.shape.dim)
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{index}"
+        for index, dim in enumerate(tensor.shape.dim)
     )
     return TensorSpec(value.name, _DTYPES[tensor.elem_type], dims)

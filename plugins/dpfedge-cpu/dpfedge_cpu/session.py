@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One onnxruntime session as an `Executable`, and calls prepared on memory the caller owns.
 
-Weights are read where the package maps them, inputs and outputs where the caller keeps them; nothing here copies a tensor.
+Weights are read where the package maps them, inputs and outputs where the caller keeps them; nothing here copies a
+tensor.
 It optimises nothing: graphs were optimised when the package was compiled.
 """
 
@@ -32,7 +33,9 @@ def runtime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise Unavailable("onnxruntime is not installed", where="backend cpu", remedy="pip install dpfedge-cpu") from error
+        raise Unavailable(
+            "onnxruntime is not installed", where="backend cpu", remedy="pip install dpfedge-cpu"
+        ) from error
     return onnxruntime
 
 
@@ -83,7 +86,9 @@ def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSessi
     if graph.weights:
         options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
         views = list(graph.weights.values())
-        options.add_external_initializers_from_files_in_memory(list(graph.weights), views, [view.nbytes for view in views])
+        options.add_external_initializers_from_files_in_memory(
+            list(graph.weights), views, [view.nbytes for view in views]
+        )
     with mapped_errors(f"graph {graph.name}"):
         return runtime().InferenceSession(bytes(graph.code), options, providers=["CPUExecutionProvider"])
 
@@ -198,12 +203,17 @@ class CpuBinding:
             )
 
 
+_READ = 0x100  # PyBUF_READ
+_memory = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory.restype = ctypes.py_object
+_memory.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+
+
 def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
 def _view(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    count = math.prod(shape)
-    if count == 0:
-        return np.empty(shape, dtype)
-    return np.frombuffer((ctypes.c_byte * (count * dtype.itemsize)).from_address(address), dtype).reshape(shape)
+    """Read-only memory of onnxruntime as an array, without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    return np.ndarray(shape, dtype, _memory(address, size, _READ) if size else b"")

@@ -24,7 +24,8 @@ def test_get__known_and_unknown() -> None:
     one = backend()
     registry.add(one)
 
-    assert registry.get("one") is one and registry.names() == ["one"]
+    assert registry.get("one") is one
+    assert registry.names() == ["one"]
     with pytest.raises(Unavailable, match="backend two: no plugin brings this backend; allowed one"):
         registry.get("two")
 
@@ -34,7 +35,7 @@ def test_get__names_broken_plugins() -> None:
     registry = Registry()
     registry.report("dpfedge-two 1.0", "import", "ImportError: no libtwo")
 
-    with pytest.raises(Unavailable, match="dpfedge-two 1.0 is broken in import: ImportError: no libtwo"):
+    with pytest.raises(Unavailable, match=r"dpfedge-two 1\.0 is broken in import: ImportError: no libtwo"):
         registry.get("two")
 
 
@@ -44,7 +45,7 @@ def test_add__taken_name() -> None:
     with registry.provided_by("first 1.0"):
         registry.add(backend())
 
-    with registry.provided_by("second 2.0"), pytest.raises(UsageError, match="first 1.0 and second 2.0"):
+    with registry.provided_by("second 2.0"), pytest.raises(UsageError, match=r"first 1\.0 and second 2\.0"):
         registry.add(backend())
     assert registry.provider("one") == "first 1.0"
 

@@ -71,7 +71,8 @@ def test_load_plugins__missing_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that cannot be imported is reported as such."""
     registry = load_plugins(["gone"], found=[EntryPoint("gone", "dpfedge_no_such_module", "dpfedge")])
 
-    assert registry.broken()[0].hook == "import" and "dpfedge_no_such_module" in registry.broken()[0].reason
+    assert registry.broken()[0].hook == "import"
+    assert "dpfedge_no_such_module" in registry.broken()[0].reason
 
 
 def test_load_plugins__one_name_twice(monkeypatch: pytest.MonkeyPatch) -> None:
