@@ -38,7 +38,9 @@ YAML_MAX_DEPTH = 32
 
 # links: what the largest message of each kind takes
 PROMPT_MAX_BYTES = 256 * KIB  # ten times the text that fills the largest context this runtime serves
-UTTERANCE_MAX_SAMPLES = 30 * 16000  # the longest utterance a package may allow (28 s) with pre-roll and trailing silence
+UTTERANCE_MAX_SAMPLES = (
+    30 * 16000
+)  # the longest utterance a package may allow (28 s) with pre-roll and trailing silence
 VOICE_CHUNK_MAX_SAMPLES = 1 << 17  # 5.9 s at 22.05 kHz; longer clauses leave in several chunks
 LINK_TEXT_SLOTS = 64
 BACKLOG_LEASES = 4  # unread audio chunks of one request that may stay in the link; older ones move to its own memory

@@ -119,7 +119,9 @@ class AsyncRuntime:
         async for event in self._request(Mode.TRANSCRIBE, {"decoder": decoder}, feeder):
             yield event
 
-    async def chat(self, messages: Sequence[Mapping[str, Any]], sampling: Sampling = Sampling()) -> AsyncIterator[Event]:
+    async def chat(
+        self, messages: Sequence[Mapping[str, Any]], sampling: Sampling = Sampling()
+    ) -> AsyncIterator[Event]:
         """Answer a list of chat messages: TextDelta as tokens are made, then TurnDone."""
         options = {"messages": [dict(message) for message in messages], "sampling": _given(sampling)}
         async for event in self._request(Mode.CHAT, {"llm": options}):

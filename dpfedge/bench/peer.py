@@ -16,6 +16,7 @@ from typing import Any
 from dpfedge.bench.voice_turn import TurnTimes
 from dpfedge.errors import Unavailable
 from dpfedge.models import pull
+from dpfedge.stage.llm.config import LlmConfig
 
 __all__ = ["PlainPeer", "plain_setup"]
 
@@ -28,7 +29,12 @@ class PlainPeer:
     def __init__(self, setup: Mapping[str, Any]) -> None:
         missing = [package for module, package in _NEEDS.items() if importlib.util.find_spec(module) is None]
         if missing:
-            raise Unavailable("the plain baseline lacks libraries", where="bench", found=", ".join(missing), remedy="pip install 'dpfedge[bench]'")
+            raise Unavailable(
+                "the plain baseline lacks libraries",
+                where="bench",
+                found=", ".join(missing),
+                remedy="pip install 'dpfedge[bench]'",
+            )
         started = time.monotonic_ns()
         command = [sys.executable, "-m", "dpfedge.bench.baseline.plain"]
         env = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "OPENBLAS_"))}
@@ -65,7 +71,12 @@ class PlainPeer:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise Unavailable("the plain baseline ended", where="bench", found=f"exit code {self._process.wait()}", remedy="see its messages above")
+            raise Unavailable(
+                "the plain baseline ended",
+                where="bench",
+                found=f"exit code {self._process.wait()}",
+                remedy="see its messages above",
+            )
         return dict(json.loads(line))
 
 
@@ -83,5 +94,9 @@ def plain_setup(pipeline: Mapping[str, Any], threads: int) -> dict[str, Any]:
         "gguf": llm.path("SmolLM2-135M-Instruct.Q4_1.gguf"), "voice": voice.path("en_US-joe-medium.onnx"),
         "voice_config": voice.path("en_US-joe-medium.onnx.json"),
     }  # fmt: skip
-    files = {name: str(path) for name, path in names.items()}
-    return {"files": files, "threads": threads, "prompt": prompt, "context": 2048, "repeat_penalty": 1.1, "max_tokens": 64}
+    settings = LlmConfig.of({name: value for name, value in stage.items() if name != "model"})
+    return {
+        "files": {name: str(path) for name, path in names.items()}, "threads": threads, "prompt": prompt, "context": 2048,
+        "repeat_penalty": settings.sampling.repeat_penalty, "max_tokens": settings.sampling.max_tokens or 64,
+        "first_words": settings.first_words, "clause_words": settings.clause_words,
+    }  # fmt: skip

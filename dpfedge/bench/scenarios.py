@@ -20,7 +20,18 @@ from dpfedge.pipeline.events import AudioChunk, TurnDone
 from dpfedge.pipeline.processes import cpu_seconds
 from dpfedge.runtime import AsyncRuntime, AudioFormat, Sampling
 
-__all__ = ["Progress", "bind_times", "chat_times", "cold_start", "copies", "idle", "memory", "speech_factors", "turn_series", "turns"]
+__all__ = [
+    "Progress",
+    "bind_times",
+    "chat_times",
+    "cold_start",
+    "copies",
+    "idle",
+    "memory",
+    "speech_factors",
+    "turn_series",
+    "turns",
+]
 
 Progress = Callable[[str], None]
 
@@ -64,8 +75,12 @@ def turn_series(times: list[TurnTimes]) -> list[Series]:
     """The waiting times a person notices, from the last sample of speech and from the endpoint decision."""
     spoken = [turn for turn in times if turn.first_audio_ns]
     return [
-        Series("end of speech → first audio", "ms", tuple(turn.since_speech_ms(turn.first_audio_ns) for turn in spoken)),
-        Series("endpoint → first audio", "ms", tuple((turn.first_audio_ns - turn.endpoint_ns) / 1e6 for turn in spoken)),
+        Series(
+            "end of speech → first audio", "ms", tuple(turn.since_speech_ms(turn.first_audio_ns) for turn in spoken)
+        ),
+        Series(
+            "endpoint → first audio", "ms", tuple((turn.first_audio_ns - turn.endpoint_ns) / 1e6 for turn in spoken)
+        ),
         Series("end of speech → transcript", "ms", tuple(turn.since_speech_ms(turn.transcript_ns) for turn in spoken)),
         Series("end of speech → first text", "ms", tuple(turn.since_speech_ms(turn.first_text_ns) for turn in spoken)),
     ]
@@ -101,7 +116,10 @@ async def speech_factors(runtime: AsyncRuntime, question: Question, words: str, 
             if isinstance(event, AudioChunk):
                 length += len(event.samples) / event.rate
         said.append((time.monotonic_ns() - started) / 1e9 / length)
-    return [Series("recognition real-time factor", "s/s", tuple(heard)), Series("speech real-time factor", "s/s", tuple(said))]
+    return [
+        Series("recognition real-time factor", "s/s", tuple(heard)),
+        Series("speech real-time factor", "s/s", tuple(said)),
+    ]
 
 
 def copies(before: dict[str, Any], after: dict[str, Any], count: int) -> dict[str, Any]:

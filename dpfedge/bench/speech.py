@@ -57,7 +57,9 @@ def from_wav(path: Path) -> Question:
     """A 16-bit mono WAV recording of the question."""
     with wave.open(str(path), "rb") as wav:
         if wav.getsampwidth() != 2 or wav.getnchannels() != 1:
-            raise InputError("the question must be 16-bit mono", where=str(path), found=f"{wav.getnchannels()} channels")
+            raise InputError(
+                "the question must be 16-bit mono", where=str(path), found=f"{wav.getnchannels()} channels"
+            )
         samples = np.frombuffer(wav.readframes(wav.getnframes()), "<i2").astype(np.float32) / 32768
         rate = wav.getframerate()
     return Question(path.stem, _trim(soxr.resample(samples, rate, RATE)))

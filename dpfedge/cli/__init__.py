@@ -70,7 +70,9 @@ def _run(arguments: list[str]) -> int:
         return 2
     # only the verb that runs is imported: `dpfedge bind` must not pay for a web server
     module = importlib.import_module(f"dpfedge.cli.{verb}")
-    parser = _Parser(prog=f"dpfedge {verb}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(
+        prog=f"dpfedge {verb}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     module.add_arguments(parser)
     code = module.run(parser.parse_args(arguments[1:]))
     return int(code)
@@ -79,4 +81,6 @@ def _run(arguments: list[str]) -> int:
 def _help() -> str:
     width = max(len(verb) for verb in VERBS)
     lines = [f"  {verb.ljust(width)}  {text}" for verb, text in VERBS.items()]
-    return "\n".join(["usage: dpfedge COMMAND …", "", "commands:", *lines, "", "`dpfedge COMMAND --help` shows one command."])
+    return "\n".join(
+        ["usage: dpfedge COMMAND …", "", "commands:", *lines, "", "`dpfedge COMMAND --help` shows one command."]
+    )

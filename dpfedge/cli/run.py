@@ -44,11 +44,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _json(answer: Answer) -> str:
     seconds = len(answer.samples) / (answer.rate or 1)
-    data = {"question": answer.question, "text": answer.text, "audio_s": seconds, "rate": answer.rate, "report": dict(answer.report)}
+    data = {
+        "question": answer.question,
+        "text": answer.text,
+        "audio_s": seconds,
+        "rate": answer.rate,
+        "report": dict(answer.report),
+    }
     return json.dumps(data, indent=2)
 
 
 def _text(answer: Answer) -> str:
     return f"question: {answer.question}\nanswer:   {answer.text}"
-
-

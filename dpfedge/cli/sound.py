@@ -8,7 +8,15 @@ import time
 from typing import Any
 
 from dpfedge.errors import Unavailable, UsageError
-from dpfedge.pipeline.events import AudioChunk, Failed, PartialTranscript, SpeechStopped, TextDelta, Transcript, TurnDone
+from dpfedge.pipeline.events import (
+    AudioChunk,
+    Failed,
+    PartialTranscript,
+    SpeechStopped,
+    TextDelta,
+    Transcript,
+    TurnDone,
+)
 from dpfedge.runtime import AsyncRuntime, AudioFormat, Session
 
 __all__ = ["SoundCard", "converse"]
@@ -26,7 +34,10 @@ class SoundCard:
             import sounddevice
         except (ImportError, OSError) as error:  # OSError: the wheel is there, the system's PortAudio library is not
             raise Unavailable(
-                "no sound library", where="talk", found=str(error), remedy="pip install 'dpfedge[talk]' and the system's libportaudio2"
+                "no sound library",
+                where="talk",
+                found=str(error),
+                remedy="pip install 'dpfedge[talk]' and the system's libportaudio2",
             ) from error
         self._sound = sounddevice
         self.input = _find(sounddevice, input_name, "max_input_channels", "microphone")
@@ -57,7 +68,9 @@ def _find(sound: Any, name: str | None, channels: str, what: str) -> int:
     for index, device in devices:
         if name.lower() in device["name"].lower():
             return index
-    raise UsageError(f"no {what} of that name", where="talk", found=name, allowed=", ".join(d["name"] for _, d in devices))
+    raise UsageError(
+        f"no {what} of that name", where="talk", found=name, allowed=", ".join(d["name"] for _, d in devices)
+    )
 
 
 def _put_newest(blocks: asyncio.Queue[bytes], data: bytes) -> None:
@@ -104,7 +117,9 @@ class _Player:
     async def show(self, event: object) -> None:
         if isinstance(event, AudioChunk):
             if self._stopped_ns:
-                print(f"\n[{(event.at_ns - self._stopped_ns) / 1e6:.0f} ms from the end of the question to the first sound]")
+                print(
+                    f"\n[{(event.at_ns - self._stopped_ns) / 1e6:.0f} ms from the end of the question to the first sound]"
+                )
                 self._stopped_ns = 0
             self._until = max(self._until, time.monotonic()) + len(event.samples) / event.rate
             await asyncio.to_thread(self._speaker.write, event.samples.tobytes())

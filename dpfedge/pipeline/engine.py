@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dpfedge.binding import Bound, bind_here
 from dpfedge.errors import StageDied, StageError, WouldBlock
 from dpfedge.limits import REQUESTS_MAX
-from dpfedge.link import FLAG_LAST, Arena, Producer
+from dpfedge.link import LAST, Arena, Producer
 from dpfedge.package import open_package
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.io import send_map, send_text
@@ -44,9 +44,7 @@ class Engine:
         self._sink = Sink(self.arena, self.graph.names, _OWNER)
 
     @classmethod
-    def start(
-        cls, package: str | Path, *, board: str, check: Literal["fast", "full"], watcher: Watcher
-    ) -> Engine:
+    def start(cls, package: str | Path, *, board: str, check: Literal["fast", "full"], watcher: Watcher) -> Engine:
         """Bind and fork every stage; returns before they are warm. BindError, BoardError, PackageError as found."""
         zygote = Zygote()
         try:
@@ -96,7 +94,9 @@ class Engine:
         for name in route:
             state = self.supervisor.stages[name].state
             if state == "failed":
-                raise StageError("the stage is down; its restarts are used up", stage=name, remedy="restart the server, see its log")
+                raise StageError(
+                    "the stage is down; its restarts are used up", stage=name, remedy="restart the server, see its log"
+                )
             if state != "ready":
                 raise StageDied(f"the stage is {state}", stage=name, remedy="try again in a moment")
         return route
@@ -123,7 +123,7 @@ class Engine:
         loan.view[: len(data)] = data
         producer.send(
             loan, kind=int(Kind.AUDIO), request=key, dtype=DTYPE_CODES["bytes"], shape=(len(data),), nbytes=len(data),
-            captured_ns=captured_ns, flags=FLAG_LAST if last else 0,
+            captured_ns=captured_ns, flags=LAST if last else 0,
         )  # fmt: skip
         return True
 

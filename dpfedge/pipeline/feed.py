@@ -193,7 +193,9 @@ class Feed:
             self._returned += 1
         if not self.closed:
             self.closed = True
-            error = StageError("nobody reads this request's events", found=f"{EVENTS_MAX} waiting", remedy="iterate over events()")
+            error = StageError(
+                "nobody reads this request's events", found=f"{EVENTS_MAX} waiting", remedy="iterate over events()"
+            )
             self._items.put_nowait(_Item(error))
 
     async def next(self) -> Event | None:

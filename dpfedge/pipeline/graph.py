@@ -15,7 +15,7 @@ from dpfedge.limits import KIB, LINK_TEXT_SLOTS, PROMPT_MAX_BYTES, UTTERANCE_MAX
 from dpfedge.link import LinkSpec
 from dpfedge.stage.api import Mode
 
-__all__ = ["Graph", "ROUTES", "StageNode"]
+__all__ = ["ROUTES", "Graph", "StageNode"]
 
 SOURCE, SINK = "source", "sink"
 ROUTES: Mapping[Mode, tuple[str, ...]] = {
@@ -84,7 +84,9 @@ class Graph:
         """The stages a request of this mode passes; ConfigError if the pipeline lacks one."""
         missing = [name for name in ROUTES[mode] if name not in self.names]
         if missing:
-            raise ConfigError(f"this pipeline cannot {mode.name.lower()}", found=f"no {missing[0]} stage", allowed=self.names)
+            raise ConfigError(
+                f"this pipeline cannot {mode.name.lower()}", found=f"no {missing[0]} stage", allowed=self.names
+            )
         return ROUTES[mode]
 
 

@@ -11,7 +11,7 @@ import cbor2
 import numpy as np
 
 from dpfedge.errors import LinkError, WouldBlock
-from dpfedge.link import FLAG_LAST, FLAG_PARTIAL, Arena, Lease, Loan, Producer
+from dpfedge.link import LAST, PARTIAL, Arena, Lease, Loan, Producer
 from dpfedge.stage.api import Array, Kind, Mode, Steps, Wait
 from dpfedge.tensors import DTYPE_CODES, DTYPES, TensorSpec
 
@@ -28,8 +28,8 @@ class LinkMessage:
         self.kind = Kind(lease.kind)
         self.turn = lease.turn
         self.captured_ns = lease.captured_ns
-        self.last = bool(lease.flags & FLAG_LAST)
-        self.partial = bool(lease.flags & FLAG_PARTIAL)
+        self.last = bool(lease.flags & LAST)
+        self.partial = bool(lease.flags & PARTIAL)
 
     def array(self) -> Array:
         """The payload in place, read-only."""
@@ -71,7 +71,7 @@ class LinkSlot:
         """Hand over the first `used` rows."""
         fields = self._fields(used, kind, turn, captured_ns)
         self._release_array()
-        self._producer.send(self._loan, flags=FLAG_LAST if last else 0, **fields)
+        self._producer.send(self._loan, flags=LAST if last else 0, **fields)
 
     def abandon(self) -> None:
         """Give the cell back unsent."""
@@ -160,7 +160,9 @@ def send_text(producer: Producer, key: int, kind: Kind, text: str, *, turn: int 
     _send(producer, key, kind, text.encode(), turn, last)
 
 
-def send_map(producer: Producer, key: int, kind: Kind, data: Mapping[str, Any], *, turn: int = 0, last: bool = False) -> None:
+def send_map(
+    producer: Producer, key: int, kind: Kind, data: Mapping[str, Any], *, turn: int = 0, last: bool = False
+) -> None:
     """Send a map at once; WouldBlock when the link is full."""
     _send(producer, key, kind, cbor2.dumps(dict(data)), turn, last)
 
@@ -168,7 +170,7 @@ def send_map(producer: Producer, key: int, kind: Kind, data: Mapping[str, Any], 
 def _send(producer: Producer, key: int, kind: Kind, data: bytes, turn: int, last: bool) -> None:
     loan = producer.loan(len(data))
     loan.view[: len(data)] = data
-    producer.send(loan, kind=int(kind), request=key, turn=turn, nbytes=len(data), flags=FLAG_LAST if last else 0)
+    producer.send(loan, kind=int(kind), request=key, turn=turn, nbytes=len(data), flags=LAST if last else 0)
 
 
 assert DTYPES[0] == "bytes"

@@ -17,7 +17,9 @@ from dpfedge.stage.api import Kind, Mode, Stage, Steps, Wait
 
 __all__ = ["StageRunner"]
 
-_SPACE_WAIT_NS = 2_000_000  # a consumer's release rings no bell on the producer's side, so a full link is looked at again
+_SPACE_WAIT_NS = (
+    2_000_000  # a consumer's release rings no bell on the producer's side, so a full link is looked at again
+)
 
 
 @dataclass(slots=True)
@@ -35,7 +37,9 @@ class StageRunner:
         links = arena.links.values()
         self._source: Consumer = arena.consumer(f"source.{stage.name}", owner)
         self._inputs: list[Consumer] = [
-            arena.consumer(link.name, owner) for link in links if link.consumer == stage.name and link.producer != "source"
+            arena.consumer(link.name, owner)
+            for link in links
+            if link.consumer == stage.name and link.producer != "source"
         ]
         self._outputs: dict[str, Producer] = {
             link.consumer: arena.producer(link.name, owner) for link in links if link.producer == stage.name
@@ -115,7 +119,8 @@ class StageRunner:
 
     def _runnable(self) -> bool:
         return any(
-            active.wait is Wait.STEP or (active.wait is Wait.INPUT and active.io.inbox) for active in self._active.values()
+            active.wait is Wait.STEP or (active.wait is Wait.INPUT and active.io.inbox)
+            for active in self._active.values()
         )
 
     def _blocked(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from dpfedge.errors import DpfError, StageDied, UsageError, WouldBlock
@@ -37,7 +37,9 @@ async def push_audio(engine: Engine, key: int, data: bytes | memoryview, *, last
 class Session:
     """One long-lived conversation; made by `AsyncRuntime.converse`. Use it from one event loop."""
 
-    def __init__(self, engine: Engine, options: Mapping[str, Mapping[str, Any]], route: tuple[str, ...], voice_rate: int) -> None:
+    def __init__(
+        self, engine: Engine, options: Mapping[str, Mapping[str, Any]], route: tuple[str, ...], voice_rate: int
+    ) -> None:
         self._engine, self._options, self._route = engine, options, route
         self._feed = Feed(Mode.CONVERSE, route, voice_rate, observe=self._observe)
         self._history: list[dict[str, str]] = list(options["llm"].get("history", ()))
@@ -164,10 +166,11 @@ class Session:
             options["history"] = self._history
         await self._retry(lambda: self._engine.send_start(stage, self.key, options))
 
-    async def _retry(self, send: Any) -> None:
+    async def _retry(self, send: Callable[[], None]) -> None:
         while True:
             try:
-                return send()
+                send()
+                return
             except WouldBlock:
                 await asyncio.sleep(_SPACE_WAIT_S)
 

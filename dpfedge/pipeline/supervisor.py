@@ -69,7 +69,9 @@ class Zygote:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "dpfedge.pipeline.zygote", str(theirs.fileno())]
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment(os.environ), stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=environment(os.environ), stdin=subprocess.DEVNULL
+        )
         theirs.close()
         self.control = ours
 
@@ -117,7 +119,11 @@ class Supervisor:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     slow = [name for name, state in self.stages.items() if state.state != "ready"]
-                    raise StageError(f"not ready after {timeout_s:.0f} s", stage=slow[0], remedy="see the log above for what it is doing")
+                    raise StageError(
+                        f"not ready after {timeout_s:.0f} s",
+                        stage=slow[0],
+                        remedy="see the log above for what it is doing",
+                    )
                 self._changed.wait(left)
 
     @property
@@ -224,10 +230,11 @@ class Supervisor:
 
     def _from_stage(self, name: str) -> None:
         state = self.stages[name]
-        assert state.channel is not None
+        if state.channel is None:  # dropped by its pidfd in this same round
+            return
         message, _ = receive_message(state.channel)
         if not message:
-            self._selector.unregister(state.channel)
+            _unregister(self._selector, state.channel)
         elif "error" in message:
             state.error = message["error"]
         else:
@@ -238,6 +245,8 @@ class Supervisor:
 
     def _died(self, name: str) -> None:
         state = self.stages[name]
+        if not state.pid:
+            return
         self._last_words(name, state)
         self._drop(state)
         self._arena.reclaim(state.owner)
@@ -257,7 +266,9 @@ class Supervisor:
             self._from_stage(name)
 
     def _schedule(self, name: str, state: StageState, now: float) -> None:
-        never_served = state.error is not None or (state.state == "starting" and state.restarts == 0 and not state.facts)
+        never_served = state.error is not None or (
+            state.state == "starting" and state.restarts == 0 and not state.facts
+        )
         if never_served or len(state.deaths) >= STAGE_RESTARTS_MAX:
             state.state = "failed"
             return
@@ -294,4 +305,3 @@ def _signal(state: StageState, number: signal.Signals) -> None:
         signal.pidfd_send_signal(state.pidfd, number)
     except ProcessLookupError:
         return
-

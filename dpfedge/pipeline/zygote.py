@@ -14,7 +14,6 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dpfedge.binding import Bound, bind_here
 from dpfedge.package import open_package

@@ -50,7 +50,18 @@ def main() -> int:
     args = parser.parse_args()
     questions = [line for line in (HERE / "questions.txt").read_text().splitlines() if line][: args.questions]
     started = time.monotonic()
-    command = [sys.executable, "-m", "dpfedge", "serve", str(args.package), "--board", args.board, "--port", str(args.port), "--no-socket"]
+    command = [
+        sys.executable,
+        "-m",
+        "dpfedge",
+        "serve",
+        str(args.package),
+        "--board",
+        args.board,
+        "--port",
+        str(args.port),
+        "--no-socket",
+    ]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         url = f"http://127.0.0.1:{args.port}"

@@ -123,7 +123,9 @@ def test_exports__are_complete_and_sorted(path: Path) -> None:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             names = ast.literal_eval(node.value)
             assert len(names) == len(set(names))
-            assert all(re.search(rf"\b{re.escape(name)}\b", path.read_text().replace(f'"{name}"', "")) for name in names)
+            assert all(
+                re.search(rf"\b{re.escape(name)}\b", path.read_text().replace(f'"{name}"', "")) for name in names
+            )
 
 
 def test_version__is_the_newest_changelog_entry() -> None:

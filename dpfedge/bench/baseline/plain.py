@@ -23,7 +23,7 @@ import onnxruntime as ort  # noqa: E402
 from piper import PiperVoice  # noqa: E402
 from piper.config import SynthesisConfig  # noqa: E402
 
-from dpfedge.stage.llm.clauses import ClauseCutter  # noqa: E402
+from dpfedge.stage.llm.clauses import Clauses  # noqa: E402
 
 RATE, FRAME, CONTEXT = 16000, 512, 64
 
@@ -124,7 +124,7 @@ class Assistant:
         times = self._listen(samples, silence_ms)
         text = self.recogniser(times.pop("heard"))
         times |= {"transcript_ns": time.monotonic_ns(), "transcript": text}
-        cutter = ClauseCutter()
+        cutter = Clauses(self.setup["first_words"], self.setup["clause_words"])
         answer = []
         for delta in self.answer(text):
             times.setdefault("first_text_ns", time.monotonic_ns())
@@ -138,7 +138,11 @@ class Assistant:
     def answer(self, text: str) -> Iterator[str]:
         messages = [*self.setup["prompt"], {"role": "user", "content": text}]
         stream = self.llm.create_chat_completion(
-            messages, stream=True, temperature=0.0, repeat_penalty=self.setup["repeat_penalty"], max_tokens=self.setup["max_tokens"]
+            messages,
+            stream=True,
+            temperature=0.0,
+            repeat_penalty=self.setup["repeat_penalty"],
+            max_tokens=self.setup["max_tokens"],
         )
         for part in stream:
             delta = part["choices"][0]["delta"].get("content")
