@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpfedge.hardware.architecture import PARTS, features_of, level_of
+from dpfedge.hardware.architecture import LEVELS, PARTS, features_of, level_of
 from dpfedge.hardware.source.cpuinfo import CpuInfo, read_auxv, read_cpuinfo
 from dpfedge.hardware.source.root import Root, core_list
 
@@ -86,11 +86,10 @@ def read_cpu(root: Root) -> Cpu:
 
 
 def _architecture(root: Root, info: CpuInfo | None) -> str:
-    if root.live:
-        return _NAMES.get(os.uname().machine, os.uname().machine)
-    if info is not None and info.arch:
-        return info.arch
-    told = root.text("proc/sys/kernel/arch") or "unknown"
+    # The kernel's own word wins: under an emulator /proc/cpuinfo may be the host's.
+    told = os.uname().machine if root.live else root.text("proc/sys/kernel/arch")
+    if told is None:
+        return (info.arch if info is not None else None) or "unknown"
     return _NAMES.get(told, told)
 
 

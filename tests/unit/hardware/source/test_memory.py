@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and cgroup limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpfedge.hardware.source.memory import Limits, Memory, read_limits, read_memory, usable_bytes
+from dpfedge.hardware.source.root import Root
+
+Record = Callable[[str], Path]
+
+
+def lay(root: Path, files: dict[str, str]) -> Root:
+    """A root with these files."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return Root(root)
+
+
+def test_memory__of_meminfo(record: Record) -> None:
+    """Kilobytes become bytes."""
+    assert read_memory(Root(record("orin"))) == Memory(64349640 * 1024, 64349640 * 3 // 4 * 1024)
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal: lots kB\n", "MemTotal:\n", "nothing"])
+def test_memory__that_is_not_told(tmp_path: Path, text: str) -> None:
+    """Unknown memory is 0, not an error."""
+    assert read_memory(lay(tmp_path, {"proc/meminfo": text})) == Memory(0, 0)
+
+
+def test_memory__old_kernel_without_available(tmp_path: Path) -> None:
+    """Kernels before 3.14 tell free memory only."""
+    assert read_memory(lay(tmp_path, {"proc/meminfo": "MemTotal: 2 kB\nMemFree: 1 kB\n"})) == Memory(2048, 1024)
+
+
+def test_limits__version_2_takes_the_tightest_up_to_the_root(record: Record) -> None:
+    """The group's own limit is none, its parent's counts."""
+    assert read_limits(Root(record("h100"))) == Limits(cpus=3.5, memory=64 << 30, version=2)
+
+
+def test_limits__version_1(record: Record) -> None:
+    """Joint controller folders are found; the largest number is no limit."""
+    assert read_limits(Root(record("x86"))) == Limits(cpus=1.5, memory=4 << 30, version=1)
+
+
+def test_limits__container_whose_path_is_the_hosts(tmp_path: Path) -> None:
+    """Without the host's folders the mount's root is the container's own group."""
+    files = {
+        "proc/self/cgroup": "0::/kubepods/pod1/box\n",
+        "sys/fs/cgroup/cgroup.controllers": "cpu\n",
+        "sys/fs/cgroup/cpu.max": "50000 100000\n",
+        "sys/fs/cgroup/memory.max": "1048576\n",
+    }
+
+    assert read_limits(lay(tmp_path, files)) == Limits(cpus=0.5, memory=1 << 20, version=2)
+
+
+def test_limits__mixed_layout(tmp_path: Path) -> None:
+    """Controllers of version 1 count beside an empty version 2 tree."""
+    files = {
+        "proc/self/cgroup": "4:memory:/a\n1:cpu:/\n0::/\n",
+        "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "2097152\n",
+        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+    }
+
+    assert read_limits(lay(tmp_path, files)) == Limits(cpus=None, memory=2 << 20, version=1)
+
+
+@pytest.mark.parametrize("quota", ["", "max", "x y", "100 0", "100", "-5 100"])
+def test_limits__quota_that_says_nothing(tmp_path: Path, quota: str) -> None:
+    """A quota that is no number over a period is no limit."""
+    files = {"proc/self/cgroup": "0::/../..\n", "sys/fs/cgroup/cgroup.controllers": "", "sys/fs/cgroup/cpu.max": quota}
+
+    assert read_limits(lay(tmp_path, files)).cpus is None
+
+
+def test_limits__no_cgroups(tmp_path: Path) -> None:
+    """A kernel without cgroups limits nothing."""
+    assert read_limits(Root(tmp_path)) == Limits()
+
+
+def test_usable__is_the_smaller_of_memory_and_limit() -> None:
+    """A limit above the memory is no promise; a limit is taken when the memory is unknown."""
+    memory = Memory(100, 50)
+
+    assert [usable_bytes(memory, Limits(memory=limit)) for limit in (None, 40, 400)] == [100, 40, 100]
+    assert usable_bytes(Memory(0, 0), Limits(memory=7)) == 7
