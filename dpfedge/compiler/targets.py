@@ -22,7 +22,8 @@ GENERIC = "host"
 """The board that is any machine: its target is bound to architecture and features only, not to a board."""
 _KERNEL_FEATURES = frozenset({"vnni"})
 """Features that lowering relies on; a target demands those it was lowered with."""
-_SERVER = "x86-64-v3"  # boards whose file names no CPU are accelerators in servers; none of them has less
+_LEAST: Mapping[str, str] = {"cpu.x86_64": "x86-64-v3", "cpu.aarch64": "armv8.0-a"}
+"""The level taken for a board file that names none: onnxruntime chooses kernels when it runs, so little is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +84,10 @@ def _facts(board: Board, device: BoardDevice) -> tuple[str, str, frozenset[str],
     if board.id == GENERIC:
         facts = cpu_facts("/")
         return f"cpu.{facts.arch}", facts.level, facts.features & _KERNEL_FEATURES, "this machine"
+    kind = "cpu.x86_64" if device.kind == "cpu" else device.kind
     if device.arch is None:
-        return (
-            "cpu.x86_64",
-            _SERVER,
-            frozenset(),
-            "the board file names no CPU; every server of this kind has at least this",
-        )
-    return device.kind, device.arch, device.features & _KERNEL_FEATURES, "board file"
+        return kind, _LEAST[kind], frozenset(), "the board file names no level; the least of such boards is taken"
+    return kind, device.arch, device.features & _KERNEL_FEATURES, "board file"
 
 
 def _without_backend(board: Board, registry: Registry) -> list[tuple[str, str]]:
