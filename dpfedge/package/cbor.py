@@ -43,104 +43,117 @@ def decode(data: bytes, where: str) -> Any:
 
 def walk(data: bytes, where: str) -> None:
     """Raise FormatError, naming the byte offset, unless `data` is exactly one value in the accepted form."""
-    walker = _Walker(data, where)
-    walker.item(0)
-    if walker.at != len(data):
-        raise walker.error("bytes behind the value", walker.at, found=f"{len(data) - walker.at} bytes")
+    at, left, items, size = 0, 1, 0, len(data)
+    previous: bytes | None = None  # the last key of the map being read; None in an array
+    outer: list[tuple[int, bytes | None]] = []
+    while True:
+        while not left:
+            if not outer:
+                if at != size:
+                    raise _error(where, at, "bytes behind the value", found=f"{size - at} bytes")
+                return
+            left, previous = outer.pop()
+        left -= 1
+        items += 1
+        start, key = at, previous is not None and left & 1
+        if at >= size:
+            raise _cut(where, at, 0, 1)
+        initial = data[at]
+        if 0x60 <= initial < 0x78:  # short text, by far the most frequent
+            major, argument, at = _TEXT, initial - 0x60, at + 1
+        else:
+            major, argument, at = _head(data, at, where)
+        if key and major != _TEXT:
+            raise _error(where, start, "key is not text")
+        if major <= _NEGATIVE or major == _SIMPLE:
+            continue
+        if major <= _TEXT:
+            at += argument
+            if at > size:
+                raise _cut(where, start, size - at + argument, argument)
+            chunk = data[start:at]
+            if major == _TEXT and not chunk.isascii():
+                _check_text(data, at - argument, at, where)
+            if key:
+                if previous is not None and chunk <= previous:
+                    raise _bad_key(where, start, chunk, previous)
+                previous = chunk
+            continue
+        outer.append((left, previous))
+        if len(outer) > limits.MANIFEST_MAX_DEPTH:
+            raise _error(where, start, "nested too deep", found=len(outer), allowed=limits.MANIFEST_MAX_DEPTH)
+        left, previous = (argument, None) if major == _ARRAY else (2 * argument, b"")
+        if left > size - at:
+            raise _error(where, start, "count is larger than the bytes left", found=argument, allowed=size - at)
+        if items + left > limits.MANIFEST_MAX_ITEMS:
+            raise _error(where, start, "too many items", found=items + left, allowed=limits.MANIFEST_MAX_ITEMS)
 
 
-class _Walker:
-    """One pass over the bytes; `at` is the offset of the next unread byte."""
+def _error(where: str, at: int, what: str, *, found: object = None, allowed: object = None) -> FormatError:
+    return FormatError(what, where=f"{where} byte {at}", found=found, allowed=allowed)
 
-    def __init__(self, data: bytes, where: str) -> None:
-        self.data, self.where, self.at, self.items = data, where, 0, 0
 
-    def error(self, what: str, at: int, *, found: object = None, allowed: object = None) -> FormatError:
-        return FormatError(what, where=f"{self.where} byte {at}", found=found, allowed=allowed)
+def _cut(where: str, at: int, found: int, wanted: int) -> FormatError:
+    return _error(where, at, "value is cut", found=f"{max(found, 0)} of {wanted} bytes")
 
-    def item(self, depth: int) -> None:
-        start = self.at
-        self.items += 1
-        if self.items > limits.MANIFEST_MAX_ITEMS:
-            raise self.error("too many items", start, allowed=limits.MANIFEST_MAX_ITEMS)
-        initial = self.take(1, start)[0]
-        major, info = initial >> 5, initial & 31
-        if major == _TAG:
-            raise self.error("tag or shared reference", start, found=f"byte {initial:#04x}", allowed="none")
-        if info == 31:
-            raise self.error("indefinite length", start, found=f"byte {initial:#04x}", allowed="definite lengths")
-        if major == _SIMPLE:
-            self.simple(info, start)
-            return
-        argument = self.argument(info, start)
-        if major in (_BYTES, _TEXT):
-            self.string(major, argument, start)
-        elif major in (_ARRAY, _MAP):
-            self.container(major, argument, start, depth + 1)
-        elif argument > _INT64_MAX:
-            raise self.error("integer beyond 64 bits signed", start, found=argument)
 
-    def take(self, count: int, start: int) -> bytes:
-        chunk = self.data[self.at : self.at + count]
-        if len(chunk) != count:
-            raise self.error("value is cut", start, found=f"{len(chunk)} of {count} bytes")
-        self.at += count
-        return chunk
+def _head(data: bytes, start: int, where: str) -> tuple[int, int, int]:
+    """Major type, argument and the offset behind them; numbers and simple values are complete then."""
+    initial = data[start]
+    major, info = initial >> 5, initial & 31
+    if major == _TAG:
+        raise _error(where, start, "tag or shared reference", found=f"byte {initial:#04x}", allowed="none")
+    if info == 31:
+        raise _error(where, start, "indefinite length", found=f"byte {initial:#04x}", allowed="definite lengths")
+    if info < 24 and major != _SIMPLE:
+        return major, info, start + 1
+    if major == _SIMPLE:
+        return major, 0, _simple(data, info, start, where)
+    if info not in _ARGUMENT_BYTES:
+        raise _error(where, start, "reserved length form", found=info)
+    size = _ARGUMENT_BYTES[info]
+    argument = int.from_bytes(_take(data, start, size, where), "big")
+    if argument < (24 if size == 1 else 1 << (4 * size)):
+        raise _error(where, start, "number is not in its shortest form", found=f"{argument} in {size} bytes")
+    if argument > _INT64_MAX and major in (_UNSIGNED, _NEGATIVE):
+        raise _error(where, start, "integer beyond 64 bits signed", found=argument)
+    return major, argument, start + 1 + size
 
-    def argument(self, info: int, start: int) -> int:
-        if info < 24:
-            return info
-        if info not in _ARGUMENT_BYTES:
-            raise self.error("reserved length form", start, found=info)
-        size = _ARGUMENT_BYTES[info]
-        value = int.from_bytes(self.take(size, start), "big")
-        if value < (24 if size == 1 else 1 << (4 * size)):
-            raise self.error("number is not in its shortest form", start, found=f"{value} in {size} bytes")
-        return value
 
-    def simple(self, info: int, start: int) -> None:
-        if info in (20, 21, 22):  # false, true, null
-            return
-        if info not in _FLOATS:
-            raise self.error("unknown simple value", start, found=info, allowed="false, true, null")
-        form, size = _FLOATS[info]
-        value = float(struct.unpack(form, self.take(size, start))[0])
-        if not math.isfinite(value):
-            raise self.error("number is not finite", start, found=value)
-        if info > 25 and _fits(value, _FLOATS[info - 1][0]):
-            raise self.error("number is not in its shortest form", start, found=f"{value} in {size} bytes")
+def _take(data: bytes, start: int, size: int, where: str) -> bytes:
+    chunk = data[start + 1 : start + 1 + size]
+    if len(chunk) != size:
+        raise _cut(where, start, len(chunk), size)
+    return chunk
 
-    def string(self, major: int, size: int, start: int) -> None:
-        chunk = self.take(size, start)
-        if major == _TEXT:
-            try:
-                chunk.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise self.error("text is not UTF-8", self.at - size + error.start) from error
 
-    def container(self, major: int, count: int, start: int, depth: int) -> None:
-        if depth > limits.MANIFEST_MAX_DEPTH:
-            raise self.error("nested too deep", start, found=depth, allowed=limits.MANIFEST_MAX_DEPTH)
-        room = len(self.data) - self.at
-        if count * (2 if major == _MAP else 1) > room:
-            raise self.error("count is larger than the bytes left", start, found=count, allowed=room)
-        previous = b""
-        for _ in range(count):
-            if major == _MAP:
-                previous = self.key(previous, depth)
-            self.item(depth)
+def _simple(data: bytes, info: int, start: int, where: str) -> int:
+    if info in (20, 21, 22):  # false, true, null
+        return start + 1
+    if info not in _FLOATS:
+        raise _error(where, start, "unknown simple value", found=info, allowed="false, true, null")
+    form, size = _FLOATS[info]
+    value = float(struct.unpack(form, _take(data, start, size, where))[0])
+    if not math.isfinite(value):
+        raise _error(where, start, "number is not finite", found=value)
+    if info > 25 and _fits(value, _FLOATS[info - 1][0]):
+        raise _error(where, start, "number is not in its shortest form", found=f"{value} in {size} bytes")
+    return start + 1 + size
 
-    def key(self, previous: bytes, depth: int) -> bytes:
-        start = self.at
-        self.item(depth)
-        key = self.data[start : self.at]
-        if key[0] >> 5 != _TEXT:
-            raise self.error("key is not text", start)
-        if key == previous:
-            raise self.error("duplicate key", start, found=repr(cbor2.loads(key)))
-        if key < previous:
-            raise self.error("keys are not sorted", start, found=repr(cbor2.loads(key)))
-        return key
+
+def _check_text(data: bytes, start: int, end: int, where: str) -> None:
+    text = data[start:end]
+    if not text.isascii():
+        try:
+            text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _error(where, start + error.start, "text is not UTF-8") from error
+
+
+def _bad_key(where: str, start: int, key: bytes, previous: bytes) -> FormatError:
+    """Encoded keys must ascend, which also finds repeated ones."""
+    what = "duplicate key" if key == previous else "keys are not sorted"
+    return _error(where, start, what, found=repr(cbor2.loads(key)))
 
 
 def _fits(value: float, form: str) -> bool:

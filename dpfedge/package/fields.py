@@ -28,10 +28,18 @@ def is_name(text: str) -> bool:
 class Node:
     """One value of a manifest with the path that leads to it; `find` and `items` go down, the others read the value."""
 
-    __slots__ = ("value", "where")
+    __slots__ = ("_key", "_parent", "value")
 
-    def __init__(self, value: Any, where: str) -> None:
-        self.value, self.where = value, where
+    def __init__(self, value: Any, where: str | int, parent: Node | None = None) -> None:
+        self.value, self._key, self._parent = value, where, parent
+
+    @property
+    def where(self) -> str:
+        """The path, put together only when a refusal needs it."""
+        if self._parent is None:
+            return str(self._key)
+        step = f"[{self._key}]" if isinstance(self._key, int) else f".{self._key}"
+        return self._parent.where + step
 
     def error(self, what: str, *, found: object = None, allowed: object = None) -> FormatError:
         """The refusal of this value."""
@@ -45,7 +53,8 @@ class Node:
 
     def find(self, key: str) -> Node:
         """The value under `key` of this map; absent reads as null."""
-        return Node(self._typed(dict).get(key), f"{self.where}.{key}")
+        value = self.value
+        return Node((value if type(value) is dict else self._typed(dict)).get(key), key, self)
 
     def absent(self) -> bool:
         """Whether the value is null or was not there."""
@@ -56,14 +65,14 @@ class Node:
         values = [] if self.value is None else self._typed(list)
         if len(values) > most:
             raise self.error("too many elements", found=len(values), allowed=most)
-        return [Node(value, f"{self.where}[{index}]") for index, value in enumerate(values)]
+        return [Node(value, index, self) for index, value in enumerate(values)]
 
     def entries(self) -> Iterator[tuple[str, Node]]:
         """Name and value of each entry of this map; absent reads as empty."""
         for key, value in ({} if self.value is None else self._typed(dict)).items():
             if not is_name(key):
                 raise self.error("bad name", found=repr(key[:40]), allowed=_NAME_RULE)
-            yield key, Node(value, f"{self.where}.{key}")
+            yield key, Node(value, key, self)
 
     def free(self) -> dict[str, Any]:
         """This map as it is; absent reads as empty."""
@@ -71,7 +80,9 @@ class Node:
 
     def integer(self, least: int, most: int) -> int:
         """This integer, in [least, most]."""
-        value: int = self._typed(int)
+        value: int = self.value
+        if type(value) is not int:
+            self._typed(int)
         if not least <= value <= most:
             raise self.error("number out of range", found=value, allowed=f"{least} to {most}")
         return value
@@ -89,12 +100,16 @@ class Node:
 
     def text(self, most: int = limits.TEXT_MAX_BYTES) -> str:
         """This text of at most `most` bytes, without control characters except line breaks and tabs."""
-        value: str = self._typed(str)
-        if len(value.encode()) > most:
-            raise self.error("text is too long", found=f"{len(value.encode())} bytes", allowed=most)
-        bad = next((c for c in value if not c.isprintable() and c not in "\n\t"), None)
-        if bad is not None:
-            raise self.error("text holds a control character", found=f"U+{ord(bad):04X}")
+        value: str = self.value
+        if type(value) is not str:
+            self._typed(str)
+        size = len(value) if value.isascii() else len(value.encode())
+        if size > most:
+            raise self.error("text is too long", found=f"{size} bytes", allowed=most)
+        if not value.isprintable():
+            bad = next((c for c in value if not c.isprintable() and c not in "\n\t"), None)
+            if bad is not None:
+                raise self.error("text holds a control character", found=f"U+{ord(bad):04X}")
         return value
 
     def name(self) -> str:

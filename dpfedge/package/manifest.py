@@ -215,10 +215,23 @@ def _ports(node: Node) -> tuple[TensorSpec, ...]:
 
 def _port(node: Node) -> TensorSpec:
     dtype = node.find("dtype")
-    if dtype.text() not in DTYPE_CODES:
-        raise dtype.error("unknown dtype", found=repr(dtype.value[:40]), allowed=", ".join(DTYPE_CODES))
-    dims = tuple(_dim(item) for item in node.find("dims").items(limits.TENSOR_MAX_RANK))
-    return TensorSpec(node.find("name").text(limits.NAME_MAX_BYTES), dtype.value, dims)
+    if not isinstance(dtype.value, str) or dtype.value not in DTYPE_CODES:
+        raise dtype.error("unknown dtype", found=repr(dtype.text()[:40]), allowed=", ".join(DTYPE_CODES))
+    return TensorSpec(node.find("name").text(limits.NAME_MAX_BYTES), dtype.value, _dims(node.find("dims")))
+
+
+def _dims(node: Node) -> tuple[int | str, ...]:
+    values = node.value
+    # A package has hundreds of ports: the usual ones are accepted without a node for each dimension.
+    if type(values) is list and len(values) <= limits.TENSOR_MAX_RANK and all(map(_is_plain_dim, values)):
+        return tuple(values)
+    return tuple(_dim(item) for item in node.items(limits.TENSOR_MAX_RANK))
+
+
+def _is_plain_dim(value: Any) -> bool:
+    if type(value) is int:
+        return 0 <= value <= limits.TENSOR_MAX_DIM
+    return type(value) is str and len(value) <= limits.NAME_MAX_BYTES and value.isascii() and value.isprintable()
 
 
 def _dim(node: Node) -> int | str:

@@ -90,6 +90,19 @@ def test_manifest__unknown_fields_and_kinds(change_manifest: ChangeManifest) -> 
         assert package.find("tok").kind == "index"
 
 
+def test_manifest__later_minor_version(package_file: Path, reseal_file: Callable[..., Path]) -> None:
+    """A package of format 1.7 opens; header and manifest must agree on it."""
+    with open_package(package_file) as package:
+        sections = [section.to_map() for section in package.manifest.sections]
+    value = {"format": [1, 7], "name": "later", "version": "1", "sections": sections}
+    reseal_file(cbor.encode(value), minor=7)
+
+    with open_package(package_file) as package:
+        assert package.manifest.format == (1, 7)
+    with pytest.raises(FormatError, match=r"manifest\.format: differs from the header; found 1\.7; allowed 1\.6"):
+        open_package(reseal_file(cbor.encode(value), minor=6))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
