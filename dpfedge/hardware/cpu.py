@@ -102,9 +102,10 @@ def _words(root: Root, arch: str, info: CpuInfo | None, notes: list[str]) -> fro
         problem = f"/proc/cpuinfo is of {info.arch or 'no known architecture'}, the machine is {arch}"
     else:
         return promised or info.words
-    taken = (
-        "features come from the auxiliary vector" if promised else f"only what every {arch} has is taken for granted"
-    )
+    if promised:
+        taken = "features come from the auxiliary vector"
+    else:
+        taken = f"only what every {arch} CPU has is assumed" if arch in LEVELS else "no feature is assumed"
     notes.append(f"{problem}; {taken}")
     return promised
 

@@ -113,7 +113,7 @@ MACHINES: Mapping[str, Files] = {
     },
     "orin-nx": {
         **arm_cpus([0xD42] * 8, A78AE),
-        **tree("nvidia,p3768-0000+p3767-0000-super", "nvidia,p3767-0000", "nvidia,tegra234", model="NVIDIA Jetson Orin NX"),
+        **tree("nvidia,p3768-0000+p3767-0000-super", "nvidia,p3767-0000", "nvidia,tegra234", model="Orin NX"),
         **memory(15656060),
     },
     "thor": {
