@@ -182,7 +182,7 @@ async def _create_response(state: Conversation, event: Mapping[str, Any]) -> Non
             "metadata": only({}),
             "output_modalities": only([state.config.modality]),
             "tools": only([]),
-            "input": only(),
+            "instructions": text(0, 65_536),
         },
         where="response",
     )
@@ -194,11 +194,18 @@ async def _create_response(state: Conversation, event: Mapping[str, Any]) -> Non
             remedy="wait for response.done, or send response.cancel",
         )
     session = await state.session()
+    instructions = options.get("instructions")
     awaited = state.by_hand is not None or any(one.committed for one in state.utterances.values())
+    if awaited and instructions is not None:
+        raise RequestError(
+            "speech that is being recognised is answered with the session's instructions",
+            param="response.instructions",
+            remedy="send response.create after conversation.item.done, or use session.update",
+        )
     await state.begin_response(None)
     state.asked = awaited
     if not awaited:
-        await session.respond()
+        await session.respond({} if instructions is None else {"instructions": instructions})
 
 
 async def _cancel(state: Conversation, event: Mapping[str, Any]) -> None:

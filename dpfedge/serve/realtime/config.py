@@ -24,8 +24,8 @@ _VAD_CHECKS: dict[str, Check] = {
     "create_response": boolean,
     "interrupt_response": boolean,
 }
-_BY_HAND = {"silence_duration_ms": 5000}
-"""With turn_detection null only `commit` should end an utterance; pauses up to the decoder's limit do not."""
+_BY_HAND = {"type": "none"}
+"""With turn_detection null only `commit` ends an utterance."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from dpfedge.pipeline.events import (
 from dpfedge.serve.api import ServedSession
 from dpfedge.serve.realtime.conversation import Conversation, Utterance
 from dpfedge.serve.realtime.outbox import new_id
+from dpfedge.stage.api import TURN_STRIDE
 
 __all__ = ["read_session"]
 
@@ -125,7 +126,10 @@ async def _transcript(state: Conversation, session: ServedSession, event: Transc
         await state.out.send(kind, item_id=utterance.item_id, content_index=0, transcript=event.text, usage=usage)
     item = _user_item(utterance, event.text if state.config.transcription else None)
     await state.out.send("conversation.item.done", item=item, previous_item_id=utterance.previous)
+    state.utterances.pop(event.turn)
     if not event.text:
+        if state.asked:
+            await _end_asked(state)
         return
     if state.asked and state.response is not None:
         state.response.turn, state.asked = event.turn, False
@@ -160,14 +164,25 @@ async def _audio(state: Conversation, session: ServedSession, event: AudioChunk)
         await state.response.add_audio(event.samples, event.rate)
 
 
+async def _end_asked(state: Conversation) -> None:
+    """An answer was asked for and there was nothing to answer."""
+    state.asked = False
+    await state.end_response("completed")
+
+
 async def _done(state: Conversation, session: ServedSession, event: TurnDone) -> None:
-    known = state.utterances.pop(event.turn, None) is not None
+    wordless = state.utterances.pop(event.turn, None) is not None
+    if event.finish == "no_speech" and state.by_hand is not None:
+        state.by_hand, wordless = None, True
     response = state.response
     if response is None or event.turn <= state.dropped:
         return
-    if response.turn == event.turn or (response.turn is None and (known or not state.asked)):
+    if state.asked and wordless:
+        await _end_asked(state)
+        return
+    typed = not state.asked and response.turn is None and event.turn % TURN_STRIDE != 0
+    if response.turn == event.turn or typed:
         status, reason = _FINISH.get(event.finish, ("cancelled", "client_cancelled"))
-        state.asked = False
         await state.end_response(status, reason=reason, done=event)
 
 

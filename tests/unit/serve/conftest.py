@@ -109,7 +109,9 @@ class FakeRuntime:
                 raise InputError("not audio", stage="decoder", found="HTML")
         self.asked.append((format, language))
         silent = head.startswith(b"silence")
-        words = [] if silent else [Transcript(0, 1, " Turn left", 100, 900), Transcript(0, 1, "now & then.", 1000, 4700)]
+        words = (
+            [] if silent else [Transcript(0, 1, " Turn left", 100, 900), Transcript(0, 1, "now & then.", 1000, 4700)]
+        )
         report = {"decoder": {"audio_ms": 4730}}
         async for event in self._turn([*words, TurnDone(0, 1, "no_speech" if silent else "stop", report)]):
             yield event

@@ -44,7 +44,8 @@ def test_chat__whole(client: openai.OpenAI) -> None:
 
     assert answer.choices[0].message.content == "Go left 🚗"
     assert answer.choices[0].finish_reason == "stop"
-    assert answer.usage is not None and answer.usage.total_tokens == 10
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == 10
 
 
 @pytest.mark.parametrize("usage", [True, False])
@@ -58,12 +59,13 @@ def test_chat__stream_has_one_role_one_finish(client: openai.OpenAI, usage: bool
     assert [choice.delta.role for choice in choices] == ["assistant"] + [None] * (len(choices) - 1)
     assert [choice.finish_reason for choice in choices if choice.finish_reason] == ["stop"]
     assert "".join(choice.delta.content or "" for choice in choices) == "Go left 🚗"
-    assert len(told) == usage and all(chunk.usage and chunk.usage.total_tokens == 10 for chunk in told)
+    assert len(told) == usage
+    assert all(chunk.usage and chunk.usage.total_tokens == 10 for chunk in told)
 
 
 def test_chat__error_before_the_first_token_is_a_status(client: openai.OpenAI) -> None:
     """Also when streaming: 400 with both numbers, 429 with Retry-After."""
-    with pytest.raises(openai.BadRequestError, match="90 tokens.*64 tokens") as caught:
+    with pytest.raises(openai.BadRequestError, match=r"90 tokens.*64 tokens") as caught:
         client.chat.completions.create(model="fake", messages=[{"role": "user", "content": "too long"}], stream=True)
     assert caught.value.code == "context_length_exceeded"
 
@@ -93,22 +95,27 @@ def test_chat__dead_stage_is_503_and_named(client: openai.OpenAI) -> None:
 
 def test_chat__length(client: openai.OpenAI) -> None:
     """finish_reason tells that the limit cut the answer."""
-    answer = client.chat.completions.create(model="fake", messages=[{"role": "user", "content": "length"}], max_tokens=1)
+    answer = client.chat.completions.create(
+        model="fake", messages=[{"role": "user", "content": "length"}], max_tokens=1
+    )
 
     assert answer.choices[0].finish_reason == "length"
 
 
 def test_transcription__formats(client: openai.OpenAI) -> None:
     """json, text, verbose_json, srt and vtt say the same."""
+
     def ask(kind: Any) -> Any:
         return client.audio.transcriptions.create(model="fake", file=("x.txt", b"RIFF sound"), response_format=kind)
 
     assert ask("json").text == "Turn left now & then."
     assert ask("text") == "Turn left now & then.\n"
     verbose = ask("verbose_json")
-    assert verbose.duration == 4.73 and [part.start for part in verbose.segments] == [0.1, 1.0]
+    assert verbose.duration == 4.73
+    assert [part.start for part in verbose.segments] == [0.1, 1.0]
     assert ask("srt").startswith("1\n00:00:00,100 --> 00:00:00,900\nTurn left\n\n2\n")
-    assert ask("vtt").startswith("WEBVTT\n\n00:00:00.100 --> ") and "now &amp; then." in ask("vtt")
+    assert ask("vtt").startswith("WEBVTT\n\n00:00:00.100 --> ")
+    assert "now &amp; then." in ask("vtt")
 
 
 def test_transcription__stream(client: openai.OpenAI) -> None:
@@ -123,7 +130,8 @@ def test_transcription__silence_is_an_empty_text_with_a_reason(client: openai.Op
     """No speech is no error."""
     answer = client.audio.transcriptions.create(model="fake", file=("s.wav", b"silence"))
 
-    assert answer.text == "" and answer.model_dump()["reason"] == "no speech was found"
+    assert answer.text == ""
+    assert answer.model_dump()["reason"] == "no speech was found"
 
 
 @pytest.mark.parametrize(("data", "reason"), [(b"", "empty"), (b"<html>", "not audio")])
