@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from dpfedge.errors import FormatError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["DTYPES", "DTYPE_CODES", "TensorSpec", "dtype_name"]
 
@@ -22,12 +23,17 @@ _NUMPY = {
     "bytes": "u1", "f32": "<f4", "f16": "<f2", "f64": "<f8", "i8": "i1", "u8": "u1", "i16": "<i2", "u16": "<u2",
     "i32": "<i4", "u32": "<u4", "i64": "<i8", "u64": "<u8", "bool": "?",
 }  # fmt: skip
-_NAMES = {np.dtype(text): name for name, text in _NUMPY.items() if name != "bytes"}
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """dpfedge's name of a NumPy dtype, for example `f32`."""
-    return _NAMES[dtype]
+    """dpfedge's name of a NumPy dtype, for example `f32`; KeyError when it has none."""
+    return _NAMES[dtype.str.lstrip("|")]
+
+
+# NumPy's own spelling of each dtype, so that a package can be opened and bound without importing NumPy
+_NAMES = {
+    text if text[0] == "<" else {"?": "b1"}.get(text, text): name for name, text in _NUMPY.items() if name != "bytes"
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class TensorSpec:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; `bf16` has none and raises KeyError."""
+        import numpy as np
+
         return np.dtype(_NUMPY[self.dtype])
 
     def to_map(self) -> dict[str, Any]:
