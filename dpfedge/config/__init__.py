@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dpfedge.config.reader import Items, Section, load_yaml, parse_yaml, plain
+from dpfedge.config.reader import Items, Section, load_key, load_yaml, parse_yaml, plain
 from dpfedge.config.schema import check, nearest
 from dpfedge.config.units import FORMATS, bytes_per_second, celsius, duration_ms, size_bytes, watts
 
@@ -15,6 +15,7 @@ __all__ = [
     "celsius",
     "check",
     "duration_ms",
+    "load_key",
     "load_yaml",
     "nearest",
     "parse_yaml",

@@ -16,7 +16,7 @@ import yaml
 from dpfedge import limits
 from dpfedge.errors import ConfigError
 
-__all__ = ["Items", "Section", "load_yaml", "parse_yaml", "plain"]
+__all__ = ["Items", "Section", "load_key", "load_yaml", "parse_yaml", "plain"]
 
 _LOADER: Any = getattr(
     yaml, "CBaseLoader", yaml.BaseLoader
@@ -53,40 +53,44 @@ class Items(list[Any]):
 
 def load_yaml(path: str | Path) -> Section:
     """The mapping in one YAML file; ConfigError names file, line and what to write instead."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError("the file cannot be read", where=str(path), found=error.strerror) from error
-    return parse_yaml(data, str(path))
+    return parse_yaml(_read(path), str(path))
+
+
+def load_key(path: str | Path, key: str) -> Any:
+    """The value of one top-level key, None without it. Reading stops behind it, so what follows is not checked."""
+    value = _build(_read(path), str(path), until=key)
+    return value.get(key) if isinstance(value, Section) else None
 
 
 def parse_yaml(data: bytes | str, file: str) -> Section:
     """The mapping in YAML text; `file` is the name used in error places."""
-    if len(data) > limits.YAML_MAX_BYTES:
-        raise ConfigError(
-            "the file is too large", where=file, found=len(data), allowed=f"{limits.YAML_MAX_BYTES} bytes"
-        )
+    value = _build(data, file)
+    if not isinstance(value, Section):
+        what = _NOT_A_MAPPING.get(type(value), "one value")
+        raise ConfigError("the file must hold one mapping", where=f"{file}:1", found=what)
+    return value
+
+
+def _read(path: str | Path) -> bytes:
     try:
-        events: Iterator[Any] = iter(
-            [event for event in yaml.parse(data, Loader=_LOADER) if not isinstance(event, _ENVELOPE)]
-        )
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError("the file cannot be read", where=str(path), found=error.strerror) from error
+
+
+def _build(data: bytes | str, file: str, until: str | None = None) -> Any:
+    if len(data) > limits.YAML_MAX_BYTES:
+        allowed = f"{limits.YAML_MAX_BYTES} bytes"
+        raise ConfigError("the file is too large", where=file, found=len(data), allowed=allowed)
+    try:
+        events = (event for event in yaml.parse(data, Loader=_LOADER) if not isinstance(event, _ENVELOPE))
+        return _Builder(file, events, until).document()
     except yaml.MarkedYAMLError as error:
         marks: list[Any] = [mark for mark in (error.problem_mark, error.context_mark) if mark is not None]
         place = f"{file}:{marks[0].line + 1}" if marks else file
         raise ConfigError(f"this is not YAML: {error.problem or error.context}", where=place) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError("this is not YAML text in UTF-8", where=file, found=str(error).splitlines()[0]) from error
-    first = next(events, None)
-    value = _Builder(file, events).value(first, 0) if first is not None else None
-    if not isinstance(value, Section):
-        raise ConfigError(
-            "the file must hold one mapping", where=f"{file}:1", found=_NOT_A_MAPPING.get(type(value), "one value")
-        )
-    if (extra := next(events, None)) is not None:
-        raise ConfigError(
-            "the file holds a second document", where=f"{file}:{extra.start_mark.line + 1}", allowed="one"
-        )
-    return value
 
 
 _NOT_A_MAPPING = {Items: "a list", type(None): "nothing"}
@@ -96,8 +100,15 @@ _ENVELOPE = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentStartEvent
 class _Builder:
     """Turns parser events into values; kept apart from the parser so that depth, aliases and tags are refused early."""
 
-    def __init__(self, file: str, events: Iterator[Any]) -> None:
-        self.file, self.events = file, events
+    def __init__(self, file: str, events: Iterator[Any], until: str | None) -> None:
+        self.file, self.events, self.until = file, events, until
+
+    def document(self) -> Any:
+        first = next(self.events, None)
+        value = None if first is None else self.value(first, 0)
+        if self.until is None and (extra := next(self.events, None)) is not None:
+            raise self._error(extra, "the file holds a second document", allowed="one")
+        return value
 
     def value(self, event: Any, depth: int) -> Any:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -118,6 +129,8 @@ class _Builder:
             name = self._key(key, section)
             section.lines[name] = key.start_mark.line + 1
             section[name] = self.value(next(self.events), depth + 1)
+            if depth == 0 and name == self.until:
+                return section
         raise AssertionError("the parser always ends a mapping")
 
     def _key(self, event: Any, section: Section) -> str:

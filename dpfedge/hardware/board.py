@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dpfedge.config import bytes_per_second, check, duration_ms, load_yaml, nearest, plain, size_bytes
+from dpfedge.config import bytes_per_second, check, duration_ms, load_key, load_yaml, nearest, plain, size_bytes
 from dpfedge.errors import BoardError
 from dpfedge.hardware.probe import Machine
 
@@ -80,7 +80,7 @@ class Match:
     wanted: tuple[str, ...]
     found: tuple[str, ...]
     rank: tuple[int, int] = (0, 0)
-    """Higher is more specific: the kind of evidence, then the characters a device tree pattern fixes."""
+    """Higher is more specific: the kind of evidence, then how much of the name a device tree pattern fixes."""
 
 
 def board_files() -> Mapping[str, Path]:
@@ -131,10 +131,7 @@ def load_board(id: str) -> Board:
 
 def read_board(path: Path) -> Board:
     """The board in one file, checked against `boards/_schema.yaml`."""
-    return _board(load_yaml(path), path)
-
-
-def _board(data: Mapping[str, Any], path: Path) -> Board:
+    data = load_yaml(path)
     check(data, _schema(), path)
     return Board(
         id=path.stem,
@@ -186,7 +183,7 @@ def _match(terms: Mapping[str, Any], machine: Machine) -> Match:
 
 
 def _match_tree(patterns: Sequence[str], machine: Machine) -> Match:
-    hits = [len(pattern.replace("*", "")) for pattern in patterns if _entries(pattern, machine)]
+    hits = [_fixed(pattern) for pattern in patterns if _entries(pattern, machine)]
     found = f"device tree {', '.join(machine.compatible)}" if machine.compatible else "no device tree"
     return Match(bool(hits), (f"device tree compatible {' or '.join(patterns)}",), (found,), (3, max(hits, default=0)))
 
@@ -194,6 +191,11 @@ def _match_tree(patterns: Sequence[str], machine: Machine) -> Match:
 def _match_tree_not(patterns: Sequence[str], machine: Machine) -> Match:
     hits = [entry for pattern in patterns for entry in _entries(pattern, machine)]
     return Match(not hits, (f"no device tree entry {' or '.join(patterns)}",), tuple(hits))
+
+
+def _fixed(pattern: str) -> int:
+    # Twice the fixed characters, and one more for a pattern that leaves nothing open.
+    return 2 * len(pattern.replace("*", "")) + ("*" not in pattern)
 
 
 def _entries(pattern: str, machine: Machine) -> list[str]:
@@ -233,15 +235,14 @@ def find_board(name: str, machine: Machine) -> Board:
 def _best(machine: Machine) -> Board:
     # Choosing reads every board's `match`; the rest is checked of the chosen one alone, to stay within the bind time.
     rule = {**_schema()["properties"]["match"], "$defs": _schema()["$defs"]}
-    found: list[tuple[tuple[int, int], Path, Mapping[str, Any]]] = []
+    found: list[tuple[tuple[int, int], Path]] = []
     for path in board_files().values():
-        data = load_yaml(path)
-        check(data.get("match"), rule, path)
-        if (match := _match(data["match"], machine)).ok:
-            found.append((match.rank, path, data))
+        terms = load_key(path, "match")
+        check(terms, rule, path)
+        if (match := _match(terms, machine)).ok:
+            found.append((match.rank, path))
     if not found:
         raise BoardError(
             "no board matches", where=f"board {AUTO}", found=machine.describe(), remedy="install host.yaml"
         )
-    _, chosen, content = max(found, key=lambda item: item[0])
-    return _board(content, chosen)
+    return read_board(max(found, key=lambda item: item[0])[1])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpfedge import limits
-from dpfedge.config import Items, Section, load_yaml, parse_yaml, plain
+from dpfedge.config import Items, Section, load_key, load_yaml, parse_yaml, plain
 from dpfedge.errors import ConfigError
 
 
@@ -98,6 +98,19 @@ def test_load__names_the_file(tmp_path: Path) -> None:
     path.write_text("a: 1\n")
 
     assert load_yaml(path).where("a") == f"{path}:1"
+
+
+def test_load_key__stops_behind_the_key(tmp_path: Path) -> None:
+    """What follows the key is not read; a missing key is None; what comes before is still checked."""
+    path = tmp_path / "a.yaml"
+    path.write_text("a: 1\nb: {c: 2}\nd: [unclosed\n")
+
+    assert load_key(path, "b") == {"c": 2}
+    path.write_text("a: 1\n")
+    assert load_key(path, "b") is None
+    path.write_text("a: yes\nb: 1\n")
+    with pytest.raises(ConfigError, match="write true"):
+        load_key(path, "b")
 
 
 def test_plain__drops_places() -> None:
