@@ -19,6 +19,7 @@ from dpfedge.pipeline.events import AudioChunk, Event, TextDelta, Transcript, Tu
 __all__ = ["Metrics"]
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_PLACES = ("at_ms", "start_ms", "end_ms")  # on the session's clock: when, not how long
 Labels = tuple[tuple[str, str], ...]
 
 _HELP = {
@@ -96,7 +97,7 @@ class Metrics:
         self.count("turns_total", mode=mode, finish=done.finish)
         for stage, report in done.report.items():
             for key, value in report.items():
-                if key.endswith("_ms") and isinstance(value, (int, float)):
+                if key.endswith("_ms") and key not in _PLACES and isinstance(value, (int, float)):
                     self.observe("stage_seconds", value / 1000, stage=stage, mark=key.removesuffix("_ms"))
         for kind in ("prompt", "completion"):
             self.count("tokens_total", done.report.get("llm", {}).get(f"{kind}_tokens", 0), kind=kind)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo package and a real `dpfedge serve` process before it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "build" / "voice.dpfbin"
+RECIPE = ROOT / "examples" / "voice" / "voice.yaml"
+
+
+class ServerProcess:
+    """A server on a free port; `url` is its address."""
+
+    def __init__(self, package: Path, folder: Path, *arguments: str) -> None:
+        self.log = folder / "serve.log"
+        command = [sys.executable, "-m", "dpfedge", "serve", str(package), "--port", "0", "--json"]
+        with self.log.open("wb") as log:
+            environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+            self.process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=log, env=environ)
+        listening = self._event("listening")
+        self.url, self.socket = str(listening["http"]), Path(listening["socket"])
+
+    def _event(self, name: str) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the server ended: {self.log.read_text()}"
+        event: dict[str, Any] = json.loads(line)
+        assert event["event"] == name
+        return event
+
+    def wait_ready(self) -> None:
+        """Until every stage is warm."""
+        self._event("ready")
+
+    def status(self) -> dict[str, Any]:
+        """The server's own account."""
+        answer: dict[str, Any] = httpx.get(f"{self.url}/v1/status", timeout=30).json()
+        return answer
+
+    def pids(self) -> list[int]:
+        """Every process of the server."""
+        status = self.status()
+        stages = [row["pid"] for row in status["stages"].values()]
+        return [self.process.pid, status["zygote"]["pid"], *stages]
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code."""
+        code = self.process.wait(60)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+
+def eventually(check: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until `check` holds; a watchdog, not a measure."""
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def voice_package() -> Path:
+    """build/voice.dpfbin; made when missing."""
+    if not PACKAGE.exists():
+        command = [sys.executable, "-m", "dpfedge", "compile", str(RECIPE), "-o", str(PACKAGE), "--board", "host"]
+        PACKAGE.parent.mkdir(exist_ok=True)
+        made = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=500)
+        if made.returncode:
+            pytest.skip(f"no demo package: {made.stderr.strip()[-500:]}")
+    return PACKAGE
+
+
+@pytest.fixture(scope="session")
+def server(voice_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for every test that leaves it running."""
+    one = ServerProcess(voice_package, tmp_path_factory.mktemp("serve"))
+    one.wait_ready()
+    yield one
+    assert one.stop() == 0, one.log.read_text()
+
+
+@pytest.fixture
+def own_server(voice_package: Path, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of the test's own, which it may end."""
+    one = ServerProcess(voice_package, tmp_path)
+    one.wait_ready()
+    yield one
+    if one.process.poll() is None:
+        one.stop()
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """`until(check)`."""
+    return eventually
+
+
+@pytest.fixture(scope="session")
+def spoken(server: ServerProcess) -> Callable[[str], bytes]:
+    """Words → 24 kHz 16-bit PCM, said by the server's own voice."""
+    said: dict[str, bytes] = {}
+
+    def say(words: str) -> bytes:
+        if words not in said:
+            voice = httpx.get(f"{server.url}/v1/models", timeout=30).json()["data"][0]["id"]
+            body = {"model": voice, "voice": "voice", "input": words, "response_format": "pcm"}
+            said[words] = httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=60).content
+        return said[words]
+
+    return say
