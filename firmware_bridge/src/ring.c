@@ -47,9 +47,9 @@ unsigned char *dpf_ring_slot(const dpf_ring *ring, uint32_t slot) {
 static bool slot_free(const dpf_ring *ring, const dpf_slot_state *state, uint64_t *hold) {
     *hold = load(&state->hold);
     if (low(*hold) != 0) return false;
-    /* `last` beyond `tail`: the producer died before it published the descriptor, so it is not queued. */
-    uint64_t last = load(&state->last);
-    if (last > load(&ring->control->place[0].head) && last <= load(&ring->control->tail)) return false;
+    /* `last` beyond `tail`: the producer died before it published that descriptor; an earlier one may still wait. */
+    uint64_t last = load(&state->last), tail = load(&ring->control->tail);
+    if ((last < tail ? last : tail) > load(&ring->control->place[0].head)) return false;
     return load(&state->lease[0]) == 0;
 }
 

@@ -50,10 +50,11 @@ uint32_t dpf_ring_reclaim(dpf_ring *ring, uint32_t owner) {
     if (owner == 0) return 0;
     for (uint32_t slot = 0; slot < ring->count; slot++) {
         dpf_slot_state *state = &ring->states[slot];
-        /* Dead between `last` and `tail`: forget the position before somebody else sends it. */
-        uint64_t last = load(&state->last);
-        if (low(load(&state->hold)) == owner && last > load(&ring->control->tail)) {
-            swap(&state->last, &last, 0);
+        /* Dead between `last` and `tail`: that position was never sent, but an earlier message of a growing slot may
+         * wait, so the slot is free when everything now queued was received. */
+        uint64_t last = load(&state->last), tail = load(&ring->control->tail);
+        if (low(load(&state->hold)) == owner && last > tail) {
+            swap(&state->last, &last, tail);
             DPF_STEP();
         }
         freed += clear(&state->hold, owner, true);

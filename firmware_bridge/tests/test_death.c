@@ -38,10 +38,18 @@ static void send_one(dpf_ring *ring, uint32_t owner, bool growing) {
     for (int part = growing ? 0 : 1; part < 2; part++) {
         d.turn = world.sending++;
         d.flags = part == 0 ? DPF_PARTIAL : 0;
-        memcpy(dpf_ring_slot(ring, d.slot), &d.turn, sizeof d.turn);
+        d.offset = part * sizeof d.turn;
+        memcpy(dpf_ring_slot(ring, d.slot) + d.offset, &d.turn, sizeof d.turn);
         CHECK(dpf_ring_send(ring, owner, &d, false) == DPF_OK);
         world.sent = world.sending;
     }
+}
+
+/* A growing slot holds one number per message, each behind the one before. */
+static uint32_t payload(const dpf_ring *ring, const dpf_descriptor *d) {
+    uint32_t number;
+    memcpy(&number, dpf_ring_slot(ring, d->slot) + d->offset, sizeof number);
+    return number;
 }
 
 static bool receive_one(dpf_ring *ring, uint32_t owner) {
@@ -51,6 +59,7 @@ static bool receive_one(dpf_ring *ring, uint32_t owner) {
     if (result == DPF_EMPTY) return false;
     CHECK(result == DPF_OK);
     CHECK(d.turn >= world.next && d.turn < world.sending); /* not repeated, not invented */
+    CHECK(payload(ring, &d) == d.turn);                     /* not overwritten */
     world.lost += d.turn - world.next;
     world.next = d.turn + 1;
     world.slot[world.holding++] = d.slot;
@@ -86,11 +95,21 @@ static bool reclaim(const dpf_arena *arena, uint32_t dead, int steps) {
     return died;
 }
 
+/* Whatever looks free is written over: a message that still waits must not have been in it. */
+static void overwrite_free(dpf_ring *ring, uint32_t producer) {
+    uint32_t slot[SLOTS], generation[SLOTS], count = 0;
+    if (ring->policy != DPF_POLICY_FAIL) return; /* newest would drop what waits */
+    while (count < SLOTS && dpf_ring_loan(ring, producer, &slot[count], &generation[count]) == DPF_OK) count++;
+    for (uint32_t i = 0; i < count; i++) memset(dpf_ring_slot(ring, slot[i]), 0xFF, ring->slot_bytes);
+    for (uint32_t i = 0; i < count; i++) CHECK(dpf_ring_abandon(ring, producer, slot[i], generation[i]) == DPF_OK);
+}
+
 static void check_after(dpf_ring *ring, uint32_t dead, uint32_t allowed) {
     uint32_t producer = dead == PRODUCER ? HEIR : PRODUCER, consumer = dead == CONSUMER ? HEIR : CONSUMER;
     CHECK(dpf_ring_attach_producer(ring, producer) == DPF_OK);
     CHECK(dpf_ring_attach_consumer(ring, consumer) == DPF_OK);
     if (dead == CONSUMER) world.holding = 0;
+    overwrite_free(ring, producer);
     while (world.holding) release_one(ring, consumer);
     while (receive_one(ring, consumer)) release_one(ring, consumer);
     /* The message being sent when its producer died is there or not; everything sent before is. */

@@ -10,7 +10,7 @@
  *
  * Ownership. A slot is in use while any of these three is true, and free otherwise; nothing else is recorded:
  *   held    `hold` names an owner: the producer has it on loan (and may still write);
- *   queued  `last` is the position (+ 1) of a descriptor that was sent and not received: head < last <= tail;
+ *   queued  min(last, tail) > head, where `last` is 1 + the position of the newest descriptor naming the slot;
  *   leased  `lease[place]` names an owner and a count above 0: the consumer reads it.
  * A slot passes from held to queued to leased; each step sets the next word before it clears the one before, and the
  * producer reads them in the same order, so a slot in use never looks free, at whatever instruction a side dies.
