@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices of the installed backends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpfedge.backend.registry import Registry
+from dpfedge.binding import find_devices
+from dpfedge.errors import Unavailable
+
+
+def test_find__asks_every_backend(parts: Any, tmp_path: Path) -> None:
+    """Devices come in the order of the backends' names."""
+    registry = Registry()
+    registry.add(parts.Recorder("cuda", devices=[parts.GPU]))
+    registry.add(parts.Recorder("cpu", devices=[parts.CPU]))
+
+    seen = find_devices(registry, tmp_path)
+    assert seen.devices == (parts.CPU, parts.GPU)
+    assert list(seen.backends) == ["cpu", "cuda"]
+    assert seen.broken == {}
+
+
+def test_find__backend_without_its_driver(parts: Any, tmp_path: Path) -> None:
+    """A backend that cannot tell is named with its reason; plugins that broke at load time are too."""
+
+    class Driverless(parts.Recorder):  # type: ignore[misc,name-defined]
+        def devices(self, sysroot: Path) -> Any:
+            raise Unavailable("no driver", where="backend cuda")
+
+    registry = Registry()
+    registry.add(Driverless("cuda"))
+    registry.add(parts.Recorder("cpu", devices=[parts.CPU]))
+    registry.report("dpfedge-rocm 1.0", "import", "ImportError: libhsa")
+
+    seen = find_devices(registry, tmp_path)
+    assert seen.devices == (parts.CPU,)
+    assert seen.broken == {"cuda": "backend cuda: no driver", "dpfedge-rocm 1.0": "import: ImportError: libhsa"}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A binding as text and data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpfedge.binding import bind
+from dpfedge.binding.explain import describe_bound, describe_error, explain_bound
+from dpfedge.errors import BindError
+from dpfedge.hardware.board import Board
+from dpfedge.package import Package
+
+Build = Callable[..., Package]
+
+
+def test_explain__short_and_long(build: Build, host: Board, parts: Any) -> None:
+    """The short form says what was chosen; the long one adds whitelist, decisions and refusals."""
+    package = build(parts.target("far", "cpu", ["board", "orin"]), parts.target("near", "cpu", ["board", "host"]))
+    bound = bind(package, host, parts.found(parts.CPU))
+
+    short = [
+        "package  small 1.2",
+        "board    host (this machine's CPU)",
+        "target   near, backend cpu 0.1.0",
+        "device   cpu:0 x86-64-v3: llm, vad",
+    ]
+    assert list(explain_bound(bound, explain=False)) == short
+    assert list(explain_bound(bound, explain=True)) == [
+        *short,
+        "accepts  board host",
+        "decided  keep: a rule",
+        "refused  target far: board: wanted board orin; found host (cpu:0); recompile the package with --board host",
+    ]
+
+
+def test_describe__is_plain_data(build: Build, host: Board, parts: Any) -> None:
+    """The map holds the choice and every refusal with its fields."""
+    package = build(parts.target("far", "cpu", ["board", "orin"]), parts.target("near", "cpu", ["board", "host"]))
+
+    assert describe_bound(bind(package, host, parts.found(parts.CPU))) == {
+        "package": {"name": "small", "version": "1.2"},
+        "board": "host",
+        "target": "near",
+        "backend": {"name": "cpu", "version": "0.1.0", "abi": 1},
+        "devices": {"llm": "cpu:0", "vad": "cpu:0"},
+        "degraded": None,
+        "refusals": [
+            {
+                "target": "far",
+                "field": "board",
+                "wanted": "board orin",
+                "found": "host (cpu:0)",
+                "remedy": "recompile the package with --board host",
+            }
+        ],
+    }
+
+
+def test_describe__of_an_error(build: Build, host: Board, parts: Any) -> None:
+    """A refusal as data keeps the reasons apart."""
+    with pytest.raises(BindError) as caught:
+        bind(build(parts.target("t", "cuda", ["board", "host"])), host, parts.found(parts.CPU))
+
+    data = describe_error(caught.value)
+    assert data["error"] == "no target runs on board host"
+    assert [item["field"] for item in data["refusals"]] == ["backend"]

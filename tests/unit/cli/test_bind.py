@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge bind`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpfedge.cli import main
+from dpfedge.package import PackageWriter
+
+Record = Callable[[str], Path]
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> str:
+    """A package with a target for RK3588 and one for any x86-64."""
+    path = tmp_path / "a package.dpfbin"
+    base = {"backend": "cpu", "backend_abi": 1, "memory_bytes": 1, "decisions": []}
+    graphs: dict[str, Any] = {
+        "graphs": {"g": {"section": "g", "inputs": [], "outputs": [], "weights": [], "options": {}}}
+    }
+    with PackageWriter(path, name="demo", version="1") as writer:
+        writer.add("g", "graph", b"graph")
+        writer.finish(
+            {
+                "models": {
+                    "vad": {"family": "silero-vad", "licence": "MIT", "source": "t", "config": {}, "assets": {}}
+                },
+                "targets": [
+                    {**base, "id": "rk", "whitelist": ["board", "rk3588"], "models": {"vad": graphs}},
+                    {**base, "id": "x86", "whitelist": ["class", "cpu.x86_64"], "models": {"vad": graphs}},
+                ],
+                "licences": [{"name": "vad", "spdx": "MIT"}],
+            }
+        )
+    return str(path)
+
+
+def test_bind__prints_the_choice(package: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    """The default finds the board by itself."""
+    assert main(["bind", package, "--sysroot", str(record("rk3588"))]) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        "package  demo 1",
+        "board    rk3588 (Rockchip RK3588)",
+        "target   rk, backend cpu 0.1.0",
+        "device   cpu:0 armv8.2-a: vad",
+    ]
+
+
+def test_bind__explains_refusals(package: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--explain` adds why earlier targets were not taken."""
+    assert main(["bind", package, "--board", "host", "--explain", "--sysroot", str(record("x86"))]) == 0
+
+    assert "refused  target rk: board: wanted board rk3588; found host (cpu:0)" in capsys.readouterr().out
+
+
+def test_bind__wrong_board_is_exit_3(package: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message names what was looked for, what was found and both ways on."""
+    assert main(["bind", package, "--board", "orin", "--sysroot", str(record("x86"))]) == 3
+
+    error = capsys.readouterr().err
+    assert error.startswith("dpfedge: board orin: this machine is not NVIDIA Jetson AGX Orin: looked for device tree")
+    assert "run it on that board, or choose this machine with --board auto (here: host) or --board host" in error
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_bind__refused_is_exit_3(
+    package: str, record: Record, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    """With and without JSON a refused package ends with 3 and says so on standard error."""
+    assert main(["bind", package, *options, "--sysroot", str(record("orin"))]) == 3
+
+    output = capsys.readouterr()
+    assert "no target runs on board orin" in output.err
+    if options:
+        assert [item["target"] for item in json.loads(output.out)["refusals"]] == ["rk", "x86"]
+
+
+def test_bind__json(package: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    """The decision as one object."""
+    assert main(["bind", package, "--json", "--sysroot", str(record("x86"))]) == 0
+
+    data = json.loads(capsys.readouterr().out)
+    assert (data["board"], data["target"], data["devices"]) == ("host", "x86", {"vad": "cpu:0"})
+
+
+def test_bind__no_such_package(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A missing file is an error with its path, not a traceback."""
+    assert main(["bind", str(tmp_path / "no.dpfbin")]) == 4
+
+    assert "no.dpfbin" in capsys.readouterr().err
