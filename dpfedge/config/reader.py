@@ -21,8 +21,8 @@ __all__ = ["Items", "Section", "load_key", "load_yaml", "parse_yaml", "plain"]
 _LOADER: Any = getattr(
     yaml, "CBaseLoader", yaml.BaseLoader
 )  # libyaml reads a board file 20 times faster than pure Python
-_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+")
-_REAL = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})|0x[0-9a-fA-F]{1,16}")  # at most 64 bits; longer ones stay text
+_REAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})(\.[0-9]{1,32}([eE][-+]?[0-9]{1,2})?|[eE][-+]?[0-9]{1,2})")
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _NOT_BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpfedge import limits
 from dpfedge.config import Items, Section, load_key, load_yaml, parse_yaml, plain
@@ -36,7 +38,8 @@ def test_section__knows_lines() -> None:
         ("null", None), ("", None),
         ("010", "010"), ("1:30", "1:30"), ("1_000", "1_000"), ("2026-11-30", "2026-11-30"), ("64GiB", "64GiB"),
         ("'1'", "1"),
-        ('"no"', "no"), (".inf", ".inf"),
+        ('"no"', "no"), (".inf", ".inf"), ("1e999", "1e999"),
+        ("9" * 5000, "9" * 5000),
     ],
 )  # fmt: skip
 def test_scalar__has_one_reading(text: str, value: object) -> None:
@@ -84,6 +87,16 @@ def test_parse__too_large() -> None:
     """A file beyond the limit is refused before it is parsed."""
     with pytest.raises(ConfigError, match="too large"):
         parse_yaml(b"#" * (limits.YAML_MAX_BYTES + 1), "a.yaml")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="ab:-,[]{}?!&*|>%@#'\"\n \t01.~é\ufeff", max_size=60))
+def test_parse__any_text(text: str) -> None:
+    """Whatever the text, the answer is a mapping or a ConfigError that names the file."""
+    try:
+        assert isinstance(parse_yaml(text, "a.yaml"), Section)
+    except ConfigError as error:
+        assert str(error.where).startswith("a.yaml")
 
 
 def test_load__missing_file(tmp_path: Path) -> None:
