@@ -36,13 +36,15 @@ class DecoderConfig:
     """Silence that ends a turn."""
     max_utterance_ms: int = 15000
     """A turn ends here even when speech goes on."""
+    segment_gap_ms: int = 1500
+    """Transcription: silence that ends a segment of any length; shorter pauses stay inside, because context helps."""
     segment_ms: int = 8000
     """Transcription: from this length on, a pause of `segment_pause_ms` ends a segment."""
     segment_max_ms: int = 12000
     """Transcription: a segment never becomes longer; it is cut where speech was least likely in its last 3 seconds."""
-    segment_pause_ms: int = 128
+    segment_pause_ms: int = 256
     """Transcription: the pause looked for once a segment has `segment_ms`."""
-    trailing_ms: int = 500
+    trailing_ms: int = 250
     """Silence behind the words the recogniser is given at least; what the pause lacks is written as zeros."""
     partial_ms: int = 320
     """While someone speaks, the encoder is shown the growing utterance this often."""
@@ -94,6 +96,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "draft_ms": (64, 5000),
     "endpoint_ms": (64, 5000),
     "max_utterance_ms": (1000, 16000),
+    "segment_gap_ms": (64, 5000),
     "segment_ms": (1000, 16000),
     "segment_max_ms": (2000, 16000),
     "segment_pause_ms": (32, 1000),

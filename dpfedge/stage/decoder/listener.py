@@ -24,6 +24,7 @@ from dpfedge.stage.decoder.channels import Downmix
 from dpfedge.stage.decoder.config import FRAME, RATE, DecoderConfig
 from dpfedge.stage.decoder.container import AudioReader
 from dpfedge.stage.decoder.highpass import HighPass
+from dpfedge.stage.decoder.level import Level
 from dpfedge.stage.decoder.pcm import Frames
 from dpfedge.stage.decoder.resample import Resampler
 from dpfedge.stage.decoder.segmenter import Change, Segmenter
@@ -57,6 +58,8 @@ class Listener:
         self._files = io.mode is Mode.TRANSCRIBE
         self._segmenter = Segmenter(config, long_audio=self._files, endpointing=endpointing or self._files)
         self._high_pass = HighPass(config.high_pass_hz)
+        self._level = Level()
+        self._gain = 1.0
         self._downmix: Downmix | None = None
         self._resampler: Resampler | None = None
         self._arrivals = Arrivals()
@@ -95,7 +98,6 @@ class Listener:
     def close(self) -> None:
         """Give everything back."""
         self._buffer = self._idle
-        self._vad.let_go()
         if self._slot is not None:
             self._slot.abandon()
             self._slot = None
@@ -164,8 +166,12 @@ class Listener:
     def _judge(self) -> float:
         window = self._buffer.window()
         assert window is not None
-        self._high_pass.filter(window[CONTEXT:])
-        probability = self._vad.probability(window)
+        frame = window[CONTEXT:]
+        self._high_pass.filter(frame)
+        self._level.follow(frame)
+        if self._gain != 1.0:
+            frame *= np.float32(self._gain)
+        probability = self._vad.probability(window, self._level.now / self._gain)
         self._buffer.accept()
         return probability
 
@@ -187,6 +193,9 @@ class Listener:
         heard = (self._segmenter.now - self._start) * FRAME + self._pre_roll
         buffer.take(self._idle.array[max(0, self._idle.used - max(heard, CONTEXT)) : self._idle.used])
         self._buffer, self._shown, self._draft = buffer, self._segmenter.now, None
+        self._gain = self._level.utterance
+        if self._gain != 1.0:
+            buffer.array[: buffer.used] *= np.float32(self._gain)
 
     def _grow(self) -> Steps:
         """Show the encoder what there is, and end an utterance whose slot is nearly full."""
@@ -251,20 +260,19 @@ class Listener:
         kept = words - CONTEXT if self._segmenter.speaking else max(words, buffer.used - self._pre_roll)
         partial = buffer.array[buffer.used : buffer.used + buffer.partial]
         idle.take(buffer.array[max(0, min(kept, buffer.used - CONTEXT)) : buffer.used])
+        if self._gain != 1.0:
+            idle.array[: idle.used] /= np.float32(self._gain)
         idle.write(partial)
         if self._draft is not None:
             return self._draft
-        silence = 0 if self._segmenter.speaking else behind
-        end = words + silence
-        padded = end + max(0, self._trailing - silence)
-        buffer.array[end:padded] = 0
-        return padded
+        silence = 0 if self._segmenter.speaking else min(behind, self._trailing)
+        buffer.array[words + silence : words + self._trailing] = 0
+        return words + self._trailing
 
     def _hand_over(self, samples: int, captured_ns: int) -> None:
         assert self._slot is not None
         slot, self._slot = self._slot, None
-        self._buffer = self._idle
-        self._vad.let_go()
+        self._buffer, self._gain = self._idle, 1.0
         slot.send(samples, kind=Kind.AUDIO, turn=self._turn, captured_ns=captured_ns, last=not self._files)
 
     # --- commands and the end ---

@@ -126,8 +126,10 @@ class Segmenter:
 
     def _endpoint(self) -> int:
         config = self._config
-        long = self._long and self.now - self.start >= frames(config.segment_ms)
-        return frames(min(config.segment_pause_ms, config.endpoint_ms) if long else config.endpoint_ms)
+        if not self._long:
+            return frames(config.endpoint_ms)
+        long = self.now - self.start >= frames(config.segment_ms)
+        return frames(config.segment_pause_ms if long else config.segment_gap_ms)
 
     def _too_long(self) -> Change | None:
         length = self.now - self.start

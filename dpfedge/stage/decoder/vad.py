@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Voice activity of one stream with the Silero model: windows of samples in, probabilities of speech out.
 
-It decides nothing about turns (`segmenter.py`) and keeps no samples: the window is read where it lies.
+It decides nothing about turns (`segmenter.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class VoiceActivity:
 
     def __init__(self, executable: Executable) -> None:
         self._probability = np.zeros((1, 1), np.float32)
-        self._idle = np.zeros((1, WINDOW), np.float32)
+        self._window = np.zeros((1, WINDOW), np.float32)
         self._rate = np.array(RATE, np.int64)
         states = (np.zeros(_STATE, np.float32), np.zeros(_STATE, np.float32))
         names = {spec.name for spec in executable.inputs}
@@ -40,7 +40,7 @@ class VoiceActivity:
 
     def _prepare(self, executable: Executable, state: Array, following: Array, names: set[str]) -> Binding:
         binding = executable.bind()
-        binding.set_input("input", self._idle)
+        binding.set_input("input", self._window)
         binding.set_input("state", state)
         if "sr" in names:
             binding.set_input("sr", self._rate)
@@ -48,16 +48,11 @@ class VoiceActivity:
         binding.set_output("stateN", following)
         return binding
 
-    def probability(self, window: Array) -> float:
-        """That the last FRAME samples of f32[WINDOW] hold speech, 0..1; frames must follow each other."""
+    def probability(self, window: Array, gain: float = 1.0) -> float:
+        """That the last FRAME samples of f32[WINDOW] × `gain` hold speech, 0..1; frames must follow each other."""
         started = time.perf_counter_ns()
-        self._now.set_input("input", window.reshape(1, WINDOW))
+        np.multiply(window, np.float32(gain), out=self._window[0])
         self._now.run()
         self._now, self._next = self._next, self._now
         self.busy_ns += time.perf_counter_ns() - started
         return float(self._probability[0, 0])
-
-    def let_go(self) -> None:
-        """Look at no one's memory any more; before the memory of a window is handed over."""
-        self._now.set_input("input", self._idle)
-        self._next.set_input("input", self._idle)

@@ -207,9 +207,7 @@ class Transcriber:
 
     # --- recognition ---
 
-    def _urgently(
-        self, turn: _Turn, message: Message, stop: Callable[[], bool]
-    ) -> Generator[Wait, None, _Said | None]:
+    def _urgently(self, turn: _Turn, message: Message, stop: Callable[[], bool]) -> Generator[Wait, None, _Said | None]:
         self._duty.urgent += 1
         try:
             return (yield from self._recognise(turn, message, stop))
