@@ -158,6 +158,10 @@ def reference_logits(gguf: Gguf, ids: list[int]) -> Array:
         x = x + np.einsum("hij,jhd->ihd", scores, v).reshape(count, -1) @ weights[f"{base}.attn_output.weight"].T
         h = norm(x, f"{base}.ffn_norm.weight")
         gate = h @ weights[f"{base}.ffn_gate.weight"].T
-        x = x + (gate / (1 + np.exp(-gate)) * (h @ weights[f"{base}.ffn_up.weight"].T)) @ weights[f"{base}.ffn_down.weight"].T
+        x = (
+            x
+            + (gate / (1 + np.exp(-gate)) * (h @ weights[f"{base}.ffn_up.weight"].T))
+            @ weights[f"{base}.ffn_down.weight"].T
+        )
     head = weights.get("output.weight", weights["token_embd.weight"])
     return np.asarray(norm(x[-1], "output_norm.weight") @ head.T, np.float32)

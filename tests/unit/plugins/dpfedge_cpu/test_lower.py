@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lowering: the optimised graph means the same, weights lie outside, bytes repeat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from made_graphs import loaded, lowered
+from onnx import TensorProto, helper, numpy_helper
+
+from dpfedge.backend.cpu_facts import cpu_facts
+from dpfedge.compiler.nodes import MICROSOFT, Nodes
+from dpfedge.errors import BackendError
+from dpfedge.tensors import TensorSpec
+from dpfedge_cpu import CpuBackend
+from dpfedge_cpu.lower import sign_weights
+
+RANDOM = np.random.default_rng(5)
+
+
+def network() -> onnx.ModelProto:
+    """A chain the optimiser has something to do with: identity, constant arithmetic, MatMul + Add, Relu."""
+    nodes = Nodes("network")
+    nodes.add("Identity", ["x"], "same")
+    scale = nodes.add(
+        "Mul",
+        [nodes.constant("a", np.full(32, 2, np.float32)), nodes.constant("b", np.full(32, 3, np.float32))],
+        "scale",
+    )
+    hidden = nodes.add(
+        "MatMul", ["same", nodes.constant("w", RANDOM.standard_normal((32, 32)).astype(np.float32))], "hidden"
+    )
+    biased = nodes.add("Add", [hidden, scale], "biased")
+    nodes.add("Relu", [biased], "y")
+    return nodes.model([TensorSpec("x", "f32", ("n", 32))], [TensorSpec("y", "f32", ("n", 32))])
+
+
+def quantised(zero: np.ndarray) -> onnx.ModelProto:
+    """DynamicQuantizeMatMul with u8 weights."""
+    nodes = Nodes("quantised")
+    codes = np.random.default_rng(2).integers(0, 256, (48, 40), np.uint8)
+    inputs = [
+        "x",
+        nodes.constant("w", codes),
+        nodes.constant("s", np.full(zero.shape, 0.01, np.float32)),
+        nodes.constant("z", zero),
+    ]
+    nodes.add("DynamicQuantizeMatMul", inputs, "y", domain=MICROSOFT)
+    return nodes.model([TensorSpec("x", "f32", ("n", 48))], [TensorSpec("y", "f32", ("n", 40))])
+
+
+def test_lower__same_result_fewer_nodes() -> None:
+    """The lowered graph gives what onnxruntime gives for the original without any optimiser."""
+    model, x = network(), RANDOM.standard_normal((3, 32)).astype(np.float32)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    plain = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    graph = lowered(model)
+
+    np.testing.assert_allclose(loaded(model).run({"x": x})["y"], plain.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
+    assert len(onnx.ModelProto.FromString(graph.code).graph.node) < len(model.graph.node)
+
+
+def test_lower__weights_outside() -> None:
+    """Large initialisers are taken out, small ones stay; ports keep names and dynamic dimensions."""
+    graph = lowered(network())
+
+    assert [array.shape for array in graph.weights.values()] == [(32, 32)]
+    assert len(graph.code) < 2000
+    assert graph.inputs == (TensorSpec("x", "f32", ("n", 32)),)
+
+
+def test_lower__same_bytes() -> None:
+    """Lowering twice gives the same bytes and says nothing of this run."""
+    first, second = lowered(network()), lowered(network())
+
+    assert first.code == second.code
+    assert b"/tmp" not in first.code
+
+
+def test_lower__decisions_name_the_rule() -> None:
+    """Layout optimisations only for this machine's own architecture."""
+    here = cpu_facts(Path("/")).level
+
+    assert lowered(network(), arch=here).decisions[0][0] == "optimiser=ENABLE_ALL"
+    assert lowered(network(), arch="armv8.0-a").decisions[0][0] == "optimiser=ENABLE_EXTENDED"
+
+
+def test_lower__blocked_layout_is_a_decision() -> None:
+    """A 2-D convolution lowered for this machine is marked, because its memory layout is this CPU's."""
+    here = cpu_facts(Path("/")).level
+    if not here.startswith("x86-64-v") or here < "x86-64-v3":
+        pytest.skip("blocked layouts exist on x86 with AVX only")
+    nodes = Nodes("image")
+    nodes.add("Conv", ["x", nodes.constant("w", RANDOM.standard_normal((32, 16, 3, 3)).astype(np.float32))], "y")
+    model = nodes.model([TensorSpec("x", "f32", (1, 16, 8, 8))], [TensorSpec("y", "f32", (1, 32, 6, 6))])
+
+    assert any(choice == f"layout=nchwc,{here}" for choice, _ in lowered(model, arch=here).decisions)
+    assert not any(choice.startswith("layout") for choice, _ in lowered(model, arch="armv8.0-a").decisions)
+
+
+def test_finish__places() -> None:
+    """Each weight gets location, offset and length; a weight without a place is an error."""
+    backend, graph = CpuBackend(), lowered(network())
+    name = next(iter(graph.weights))
+    model = onnx.ModelProto.FromString(backend.finish(graph, {name: ("weights.x", 4096, 4096)}))
+    tensor = next(item for item in model.graph.initializer if item.name == name)
+
+    assert {entry.key: entry.value for entry in tensor.external_data} == {
+        "location": "weights.x",
+        "offset": "4096",
+        "length": "4096",
+    }
+    with pytest.raises(BackendError, match="weight has no place"):
+        backend.finish(graph, {})
+
+
+@pytest.mark.parametrize("zero", [np.array(131, np.uint8), np.arange(100, 140, dtype=np.uint8)])
+def test_sign_weights__same_numbers(zero: np.ndarray) -> None:
+    """Signed codes with shifted zero points are the same integers."""
+    model = quantised(zero)
+    before = {tensor.name: numpy_helper.to_array(tensor).astype(np.int64) for tensor in model.graph.initializer}
+
+    assert sign_weights(model) == 1
+    after = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    assert after["w"].dtype == np.int8
+    np.testing.assert_array_equal(after["w"].astype(np.int64) - after["z"], before["w"] - before["z"])
+
+
+def test_sign_weights__same_result_with_vnni() -> None:
+    """On a CPU with 8-bit dot products both forms give bitwise the same output."""
+    if "vnni" not in cpu_facts(Path("/")).features:
+        pytest.skip("this CPU has no 8-bit dot product")
+    model, x = quantised(np.array(131, np.uint8)), RANDOM.standard_normal((5, 48)).astype(np.float32)
+    plain, signed = (loaded(model, features=frozenset(f)).run({"x": x})["y"] for f in ((), ("vnni",)))
+
+    np.testing.assert_array_equal(plain, signed)
+
+
+def test_sign_weights__shared_matrix() -> None:
+    """A matrix that is also read elsewhere keeps its unsigned form there."""
+    model = quantised(np.array(131, np.uint8))
+    model.graph.node.append(helper.make_node("Gather", ["w", "i"], ["row"], axis=0))
+    model.graph.input.append(helper.make_tensor_value_info("i", TensorProto.INT64, ["k"]))
+    sign_weights(model)
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+
+    assert types["w"] == TensorProto.UINT8
+    assert types["w.signed"] == TensorProto.INT8
+    assert model.graph.node[0].input[1] == "w.signed"
+
+
+def test_lower__broken_graph() -> None:
+    """A graph onnxruntime refuses is a BackendError that names it."""
+    nodes = Nodes("broken")
+    nodes.add("NoSuchOperator", ["x"], "y")
+    model = nodes.model([TensorSpec("x", "f32", (1,))], [TensorSpec("y", "f32", (1,))])
+
+    with pytest.raises(BackendError, match="graph graph: "):
+        lowered(model)
