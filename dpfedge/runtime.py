@@ -8,7 +8,8 @@ of their own and drive the engine that `dpfedge serve` drives; neither knows of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -107,7 +108,7 @@ class AsyncRuntime:
 
     async def transcribe(
         self, audio: bytes | AsyncIterable[bytes], format: AudioFormat = AudioFormat(), *, language: str | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Recognise speech: PartialTranscript and Transcript per segment, then TurnDone. Audio is used while it arrives."""
         decoder = {"format": asdict(format)} | ({"language": language} if language else {})
 
@@ -116,21 +117,24 @@ class AsyncRuntime:
                 await push_audio(self._engine, key, piece)
             await push_audio(self._engine, key, b"", last=True)
 
-        async for event in self._request(Mode.TRANSCRIBE, {"decoder": decoder}, feeder):
-            yield event
+        async with aclosing(self._request(Mode.TRANSCRIBE, {"decoder": decoder}, feeder)) as events:
+            async for event in events:
+                yield event
 
     async def chat(
         self, messages: Sequence[Mapping[str, Any]], sampling: Sampling = Sampling()
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Answer a list of chat messages: TextDelta as tokens are made, then TurnDone."""
         options = {"messages": [dict(message) for message in messages], "sampling": _given(sampling)}
-        async for event in self._request(Mode.CHAT, {"llm": options}):
-            yield event
+        async with aclosing(self._request(Mode.CHAT, {"llm": options})) as events:
+            async for event in events:
+                yield event
 
-    async def speak(self, text: str, *, speed: float = 1.0) -> AsyncIterator[Event]:
+    async def speak(self, text: str, *, speed: float = 1.0) -> AsyncGenerator[Event, None]:
         """Say `text`: AudioChunk as it is made, then TurnDone."""
-        async for event in self._request(Mode.SPEAK, {"voice": {"text": text, "speed": speed}}):
-            yield event
+        async with aclosing(self._request(Mode.SPEAK, {"voice": {"text": text, "speed": speed}})) as events:
+            async for event in events:
+                yield event
 
     async def converse(
         self,
@@ -162,7 +166,9 @@ class AsyncRuntime:
             collector.add(event)
         return collector.answer()
 
-    async def stream(self, audio: bytes | str | Path, format: AudioFormat = AudioFormat()) -> AsyncIterator[Event]:
+    async def stream(
+        self, audio: bytes | str | Path, format: AudioFormat = AudioFormat()
+    ) -> AsyncGenerator[Event, None]:
         """As `ask`, event by event while they happen."""
         data = audio if isinstance(audio, bytes) else await asyncio.to_thread(Path(audio).read_bytes)
         session = await self.converse(format)
@@ -201,7 +207,7 @@ class AsyncRuntime:
         mode: Mode,
         extra: Mapping[str, Mapping[str, Any]],
         feeder: Callable[[int], Any] | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         route = self._engine.check_up(mode)
         feed = Feed(mode, route, self._rate())
         key = self._engine.open_request(feed)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpfedge.errors import BackendError, DpfError, StageError, WouldBlock
+from dpfedge.errors import DpfError, WouldBlock
 from dpfedge.link import Arena, Consumer, Lease, Producer
 from dpfedge.pipeline.io import LinkIO, LinkMessage, send_map
 from dpfedge.stage.api import Kind, Mode, Stage, Steps, Wait
@@ -132,7 +132,7 @@ class StageRunner:
             active.wait = next(active.steps)
         except StopIteration:
             self._end(self._active.pop(key))
-        except (StageError, BackendError) as error:
+        except DpfError as error:
             self._fail(key, active, error)
 
     def _fail(self, key: int, active: _Active, error: DpfError) -> None:

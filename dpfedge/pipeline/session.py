@@ -46,6 +46,8 @@ class Session:
         self._said: dict[int, list[str]] = {}
         self._asked: dict[int, str] = {}
         self._last_turn = 0
+        self._answered = 0  # the turn answered last: a new utterance may have begun since
+        self._answers: dict[int, dict[str, str]] = {}
         self._stale: set[str] = set()
         self._closed = False
         self.key = engine.open_request(self._feed)
@@ -92,12 +94,11 @@ class Session:
 
     async def interrupt(self, heard: str | None = None) -> None:
         """Stop the answer being given; the history keeps only `heard` of it (None: what was sent so far)."""
-        self._engine.cancel_turns(self.key, self._last_turn + 1)
-        turn = self._last_turn
+        turn = self._answered
+        self._engine.cancel_turns(self.key, turn + 1)
         words = "".join(self._said.pop(turn, [])) if heard is None else heard
         self._asked.pop(turn, None)
-        if words:
-            self._history.append({"role": "assistant", "content": words})
+        self._remember(turn, words)
         await self._control("llm", Kind.HEARD, {"text": words}, turn)
 
     async def events(self) -> AsyncIterator[Event]:
@@ -127,16 +128,26 @@ class Session:
     def _observe(self, event: Event) -> None:
         self._last_turn = max(self._last_turn, event.turn)
         if isinstance(event, Transcript) and event.text:
+            self._answered = max(self._answered, event.turn)
             self._asked[event.turn] = event.text
             self._history.append({"role": "user", "content": event.text})
         elif isinstance(event, TextDelta):
+            self._answered = max(self._answered, event.turn)
             self._said.setdefault(event.turn, []).append(event.text)
         elif isinstance(event, TurnDone | Failed):
             self._asked.pop(event.turn, None)
-            words = "".join(self._said.pop(event.turn, []))
-            if words:
-                self._history.append({"role": "assistant", "content": words})
-        del self._history[:-_HISTORY_MAX]
+            if event.turn in self._said:
+                self._remember(event.turn, "".join(self._said.pop(event.turn)))
+
+    def _remember(self, turn: int, words: str) -> None:
+        """Set what the assistant said in `turn`; an interrupt may shorten it afterwards."""
+        if turn in self._answers:
+            self._answers[turn]["content"] = words
+        elif words:
+            entry = {"role": "assistant", "content": words}
+            self._answers = {turn: entry}
+            self._history.append(entry)
+            del self._history[:-_HISTORY_MAX]
 
     def _next_turn(self) -> int:
         # typed turns lie between the decoder's, which are multiples of the stride, so that numbers always rise

@@ -55,6 +55,7 @@ class StageState:
     pidfd: int = -1
     owner: int = 0
     restarts: int = 0
+    served: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     load_ms: float = 0.0
     warm_ms: float = 0.0
@@ -116,6 +117,8 @@ class Supervisor:
         with self._changed:
             while not self.ready():
                 self._raise_failed()
+                if self._stopping:
+                    raise StageError("the pipeline was stopped while it started", stage=next(iter(self.stages)))
                 left = deadline - time.monotonic()
                 if left <= 0:
                     slow = [name for name, state in self.stages.items() if state.state != "ready"]
@@ -138,6 +141,7 @@ class Supervisor:
     def stop(self, grace_s: float = 2.0) -> None:
         """End every stage: SIGTERM, then SIGKILL after `grace_s`."""
         self._stopping = True
+        self._notify()
         for state in self.stages.values():
             _signal(state, signal.SIGTERM)
         deadline = time.monotonic() + grace_s
@@ -239,7 +243,7 @@ class Supervisor:
             state.error = message["error"]
         else:
             state.facts, state.load_ms, state.warm_ms = message["facts"], message["load_ms"], message["warm_ms"]
-            state.state = "ready"
+            state.state, state.served = "ready", True
             self._watcher.stage_ready(name)
             self._notify()
 
@@ -266,9 +270,7 @@ class Supervisor:
             self._from_stage(name)
 
     def _schedule(self, name: str, state: StageState, now: float) -> None:
-        never_served = state.error is not None or (
-            state.state == "starting" and state.restarts == 0 and not state.facts
-        )
+        never_served = not state.served
         if never_served or len(state.deaths) >= STAGE_RESTARTS_MAX:
             state.state = "failed"
             return
