@@ -15,6 +15,7 @@ from dpfedge.tensors import DTYPES, TensorSpec
 
 from .conftest import MakeArena
 
+ROOT = Path(__file__).parents[3]
 MANUAL = Path(dpfedge.link.__file__).with_name("LINK.md").read_text("utf-8")
 
 
@@ -33,7 +34,7 @@ def test_dtypes__are_those_of_tensors() -> None:
 
 def test_policies__have_their_codes() -> None:
     """The position in POLICIES is the number in shared memory."""
-    header = Path("firmware_bridge/include/dpf/ring.h").read_text("utf-8")
+    header = (ROOT / "firmware_bridge/include/dpf/ring.h").read_text("utf-8")
 
     for code, policy in enumerate(POLICIES):
         assert f"DPF_POLICY_{policy.upper()} = {code}" in header
