@@ -137,7 +137,7 @@ class Assistant:
 
     def answer(self, text: str) -> Iterator[str]:
         messages = [*self.setup["prompt"], {"role": "user", "content": text}]
-        stream = self.llm.create_chat_completion(
+        stream: Any = self.llm.create_chat_completion(
             messages,
             stream=True,
             temperature=0.0,
