@@ -52,7 +52,7 @@ class TargetPlan:
 def plan_targets(boards: Sequence[str], registry: Registry) -> tuple[TargetPlan, ...]:
     """One plan per distinct (class, architecture, features), `host` apart; Unsupported names a board without a CPU."""
     groups: dict[tuple[bool, str, str, frozenset[str]], list[tuple[Board, tuple[tuple[str, str], ...]]]] = {}
-    for id in dict.fromkeys(boards):
+    for id in sorted(set(boards)):
         board = load_board(id)
         device = _cpu(board)
         kind, arch, features, rule = _facts(board, device)

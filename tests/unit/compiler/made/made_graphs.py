@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-
-from dpfedge.backend.api import Budget, GraphView, LoweredGraph, LowerRequest
 from dpfedge_cpu import CpuBackend
 from dpfedge_cpu.session import CpuExecutable
+
+from dpfedge.backend.api import Budget, GraphView, LoweredGraph, LowerRequest
 
 SECTION = "weights.test"
 

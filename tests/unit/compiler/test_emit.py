@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a recipe to a package that opens, binds weights in place and runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from dpfedge_cpu import CpuBackend
+from dpfedge_cpu.session import CpuExecutable
+from made_gguf import VOCABULARY, llama_file, reference_logits
+from made_graphs import relative
+from onnx import TensorProto, helper
+
+from dpfedge.backend.api import Budget, GraphView
+from dpfedge.backend.registry import Registry
+from dpfedge.compiler.emit import compile_package
+from dpfedge.compiler.importer.gguf import open_gguf
+from dpfedge.compiler.recipe import load_recipe
+from dpfedge.errors import ModelError
+from dpfedge.package import Package, open_package
+
+RECIPE = """\
+name: tiny
+version: "1"
+models:
+  vad: {family: silero-vad, source: "folder:vad", licence: MIT}
+  llm: {family: llama, source: "folder:llm", licence: Apache-2.0, context: 16, mode: exact}
+pipeline:
+  stages:
+    decoder: {model: vad}
+    llm: {model: llm}
+"""
+
+
+def vad() -> onnx.ModelProto:
+    """Something with the ports of a Silero model."""
+    values = [("input", [None, None]), ("state", [2, None, 128])]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in values]
+    inputs.append(helper.make_tensor_value_info("sr", TensorProto.INT64, []))
+    nodes = [helper.make_node("ReduceMean", ["input"], ["output"]), helper.make_node("Identity", ["state"], ["stateN"])]
+    outputs = [
+        helper.make_tensor_value_info("output", TensorProto.FLOAT, [1, 1]),
+        helper.make_tensor_value_info("stateN", TensorProto.FLOAT, [2, 1, 128]),
+    ]
+    graph = helper.make_graph(nodes, "vad", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A recipe and the folders it names."""
+    for name in ("vad", "llm"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "LICENSE").write_text(f"terms of {name}")
+    (tmp_path / "vad" / "vad.onnx").write_bytes(vad().SerializeToString())
+    llama_file(tmp_path / "llm")
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def compiled(folder: Path, name: str = "tiny.dpfbin", boards: tuple[str, ...] = ("host",), **options: str) -> Path:
+    """Compile the recipe."""
+    registry = Registry()
+    registry.add(CpuBackend())
+    compile_package(load_recipe(folder / "tiny.yaml"), folder / name, boards=boards, registry=registry, **options)
+    return folder / name
+
+
+def load(package: Package, model: str, graph: str, target: int = 0) -> CpuExecutable:
+    """A graph of the package as binding would load it."""
+    found, backend = package.manifest.targets[target].models[model].graphs[graph], CpuBackend()
+    weights = {name: package.section(name) for name in found.weights}
+    view = GraphView(graph, package.section(found.section), found.inputs, found.outputs, weights, found.options)
+    return backend.load(view, backend.devices(Path("/"))[0], Budget())
+
+
+def test_compile_package__opens_and_runs(folder: Path) -> None:
+    """The model in the package gives the reference's logits."""
+    package = open_package(compiled(folder))
+    graph = load(package, "llm", "llm")
+    ids = [1, 5, 9]
+    feeds = {spec.name: np.zeros(spec.dims, np.float32) for spec in graph.inputs if spec.dtype == "f32"}
+    logits = graph.run({"input_ids": np.array([ids]), "attention_mask": np.ones((1, 3), np.int64), **feeds})["logits"]
+
+    assert logits.shape == (1, 1, VOCABULARY)
+    assert relative(logits[0, 0], reference_logits(open_gguf(folder / "llm" / "tiny.gguf"), ids)) < 1e-4
+
+
+def test_compile_package__manifest(folder: Path) -> None:
+    """Families, numbers, assets, licences and decisions are in the manifest."""
+    package = open_package(compiled(folder))
+    manifest = package.manifest
+
+    assert manifest.models["llm"].config["context"] == 16
+    assert manifest.models["llm"].config["eos"] == (0,) or manifest.models["llm"].config["eos"] == [0]
+    assert bytes(package.section(manifest.models["llm"].assets["chat_template.jinja"])) == b"{{ messages }}"
+    assert {(item.name, item.spdx) for item in manifest.licences} == {("vad", "MIT"), ("llm", "Apache-2.0")}
+    assert bytes(package.section(str(manifest.licences[0].section))) == b"terms of vad"
+    assert any(choice == "llm: mode=exact" for choice, _ in manifest.targets[0].decisions)
+    assert manifest.pipeline["stages"]["decoder"] == {"model": "vad"}
+
+
+def test_compile_package__same_bytes(folder: Path) -> None:
+    """Twice the same inputs, twice the same file, whatever the order of boards."""
+    first = compiled(folder, "a.dpfbin", ("host", "rk3588")).read_bytes()
+
+    assert compiled(folder, "b.dpfbin", ("rk3588", "host")).read_bytes() == first
+
+
+def test_compile_package__weights_once(folder: Path) -> None:
+    """A second target adds graphs, not weights; tied embedding and output are one tensor."""
+    one, two = (open_package(compiled(folder, f"{len(b)}.dpfbin", b)) for b in (("host",), ("host", "rk3588")))
+    sizes = [sum(s.size for s in p.manifest.sections if s.kind == "weights") for p in (one, two)]
+
+    assert sizes[0] == sizes[1]
+    assert len(two.manifest.targets) == 2
+
+
+def test_compile_package__mode_overrules(folder: Path) -> None:
+    """The caller's mode wins over the recipe's."""
+    package = open_package(compiled(folder, mode="fast"))
+
+    assert package.manifest.models["llm"].config["mode"] == "fast"
+
+
+def test_compile_package__damaged_model_leaves_nothing(folder: Path) -> None:
+    """A model that cannot be imported leaves no file behind."""
+    path = folder / "llm" / "tiny.gguf"
+    path.write_bytes(path.read_bytes()[:1000])
+
+    with pytest.raises(ModelError, match=r"expected \d+ bytes, have 1000"):
+        compiled(folder)
+    assert not list(folder.glob("*.dpfbin")) + list(folder.glob(".*"))
+
+
+def test_compile_package__missing_file(folder: Path) -> None:
+    """A role without a file names the place in the recipe."""
+    (folder / "vad" / "vad.onnx").unlink()
+
+    with pytest.raises(ModelError, match=r"tiny\.yaml:4: no file for model; found LICENSE; allowed \*\.onnx"):
+        compiled(folder)
