@@ -89,6 +89,14 @@ void core_right_end_views(RightObject *right);
 /* Whether the right may still be used; false with LeaseError set. */
 bool core_right_usable(RightObject *right);
 
+/* message.c: the keyword arguments of send and publish. */
+enum { CORE_KEYWORDS = 11 };
+bool core_ready_keywords(void);
+/* Sorts the named values into `found`; false with TypeError set when one is unknown or missing. */
+bool core_read_keywords(PyObject *const *values, PyObject *names, PyObject **found);
+/* Fills the descriptor; slot and generation are the loan's. False with UsageError set when something does not fit. */
+bool core_read_message(PyObject **found, const RightObject *loan, dpf_descriptor *descriptor);
+
 /* ports.c */
 PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, uint32_t owner);
 void core_port_settle(PortObject *port); /* detaches a closed port whose last right ended */
