@@ -90,6 +90,8 @@ typedef struct dpf_arena {
     uint32_t ring_count;
 } dpf_arena;
 
+DPF_BEGIN_C
+
 /* Bytes the arena takes; DPF_BAD when a number of the spec is out of range. */
 dpf_result dpf_arena_plan(const dpf_arena_spec *spec, uint64_t *nbytes);
 
@@ -105,5 +107,7 @@ dpf_result dpf_arena_ring(const dpf_arena *arena, uint32_t index, dpf_ring *ring
 /* After the death of `owner`: reclaims it in one ring after the other (`freed`, when given, gets one count per ring), then
  * resets every bell. The caller must wake every bell's sleepers afterwards (dpf_arena_wake in dpf/posix.h). */
 dpf_result dpf_arena_reclaim(const dpf_arena *arena, uint32_t owner, uint32_t *freed);
+
+DPF_END_C
 
 #endif

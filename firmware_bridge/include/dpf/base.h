@@ -15,11 +15,14 @@
 #include <atomic>
 #define DPF_ATOMIC(T) std::atomic<T>
 #define DPF_ASSERT(condition, text) static_assert(condition, text)
-extern "C" {
+#define DPF_BEGIN_C extern "C" {
+#define DPF_END_C }
 #else
 #include <stdatomic.h>
 #define DPF_ATOMIC(T) _Atomic(T)
 #define DPF_ASSERT(condition, text) _Static_assert(condition, text)
+#define DPF_BEGIN_C
+#define DPF_END_C
 #endif
 
 DPF_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the link layout is little-endian");
@@ -43,7 +46,4 @@ enum {
     DPF_NAME_BYTES = 64 /* a name in the directory: UTF-8, NUL-terminated, at most 63 bytes */
 };
 
-#ifdef __cplusplus
-}
-#endif
 #endif

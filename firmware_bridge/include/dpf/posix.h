@@ -9,6 +9,8 @@
 
 #include "dpf/arena.h"
 
+DPF_BEGIN_C
+
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t dpf_now_ns(void);
 
@@ -37,5 +39,7 @@ void dpf_arena_wake(const dpf_arena *arena);
 
 /* A descriptor that becomes readable when the process dies. */
 int dpf_pidfd_open(int pid);
+
+DPF_END_C
 
 #endif

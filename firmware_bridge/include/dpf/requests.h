@@ -34,6 +34,8 @@ typedef struct dpf_requests {
     uint32_t count;
 } dpf_requests;
 
+DPF_BEGIN_C
+
 /* Takes a free place: DPF_OK and its key, or DPF_FULL. */
 dpf_result dpf_requests_open(dpf_requests *table, uint32_t urgency, uint64_t now_ns, uint64_t *key);
 
@@ -51,5 +53,7 @@ uint64_t dpf_requests_key(const dpf_requests *table, uint32_t index);
 
 /* Whether the key is live; if so and wanted, its urgency and start. */
 bool dpf_requests_live(const dpf_requests *table, uint64_t key, uint32_t *urgency, uint64_t *started_ns);
+
+DPF_END_C
 
 #endif

@@ -149,6 +149,8 @@ typedef struct dpf_ring_stats {
     uint32_t loaned, leased, depth; /* now: slots held, slots leased, descriptors unread */
 } dpf_ring_stats;
 
+DPF_BEGIN_C
+
 /* Bytes of one element; 0 for a code that does not exist. */
 uint32_t dpf_dtype_bytes(uint32_t dtype);
 
@@ -203,5 +205,7 @@ void dpf_ring_count_copy(dpf_ring *ring, uint64_t nbytes);
 uint32_t dpf_ring_depth(const dpf_ring *ring);
 
 void dpf_ring_read_stats(const dpf_ring *ring, dpf_ring_stats *stats);
+
+DPF_END_C
 
 #endif
