@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from types import TracebackType
 from typing import Any
 
 import pluggy
@@ -56,23 +57,35 @@ def _chosen(points: Sequence[EntryPoint], names: Sequence[str] | None) -> Sequen
     return [point for point in points if point.name in names]
 
 
+class _Border:
+    """The border to foreign code: what a plugin raises is about that plugin alone; a UsageError passes through."""
+
+    def __init__(self, registry: Registry, title: str) -> None:
+        self.registry, self.title, self.step = registry, title, "import"
+
+    def __enter__(self) -> _Border:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if kind is None or not issubclass(kind, Exception) or issubclass(kind, UsageError):
+            return False
+        self.registry.report(self.title, self.step, f"{kind.__name__}: {error}")
+        return True
+
+
 def _load(manager: pluggy.PluginManager, registry: Registry, point: EntryPoint) -> None:
     title = f"{point.dist.name} {point.dist.version}" if point.dist else point.name
-    step = "import"
-    try:
+    with _Border(registry, title) as border:
         plugin = point.load()
-        step = "register"
+        border.step = "register"
         manager.register(plugin, name=f"{title}:{point.name}")
         for spec in _implemented(manager, plugin):
-            step = spec
+            border.step = spec
+            others = [other for other in manager.get_plugins() if other is not plugin]
             with registry.provided_by(title):
-                manager.subset_hook_caller(spec, [other for other in manager.get_plugins() if other is not plugin])(
-                    register=registry
-                )
-    except UsageError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the border to foreign code: whatever it raises is a fact about that plugin alone
-        registry.report(title, step, f"{type(error).__name__}: {error}")
+                manager.subset_hook_caller(spec, others)(register=registry)
 
 
 def _implemented(manager: pluggy.PluginManager, plugin: Any) -> Sequence[str]:

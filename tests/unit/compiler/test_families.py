@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Families: what each one hands to the rest of the compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_gguf import llama_file
+
+from dpfedge.compiler.families import FAMILIES, Options
+from dpfedge.compiler.nodes import Nodes
+from dpfedge.errors import ModelError
+from dpfedge.tensors import TensorSpec
+
+GRAPHS = (Path(__file__).parents[3] / "dpfedge" / "compiler" / "GRAPHS.md").read_text()
+
+
+def test_graphs_md__describes_each_family() -> None:
+    """Each family has its section in the contract."""
+    for name in FAMILIES:
+        assert f"\n## {name}\n" in GRAPHS
+
+
+def test_llama__numbers_and_assets(tmp_path: Path) -> None:
+    """Config and assets have the keys the contract names; the context never exceeds the trained one."""
+    found = FAMILIES["llama"].load({"model": llama_file(tmp_path)}, Options("exact", 4096))
+    section = GRAPHS.split("## llama\n")[1].split("## ")[0]
+
+    assert found.config["context"] == 64
+    assert found.memory_bytes == 2 * 4 * 2 * 32 * 64
+    for key in (*found.config, *found.assets):
+        assert f"`{key}`" in section
+
+
+def test_silero__other_model(tmp_path: Path) -> None:
+    """A graph with other inputs is not a VAD."""
+    nodes = Nodes("g")
+    nodes.add("Identity", ["x"], "y")
+    path = tmp_path / "x.onnx"
+    path.write_bytes(nodes.model([TensorSpec("x", "f32", (1,))], [TensorSpec("y", "f32", (1,))]).SerializeToString())
+
+    with pytest.raises(ModelError, match="not a Silero VAD"):
+        FAMILIES["silero-vad"].load({"model": path}, Options())

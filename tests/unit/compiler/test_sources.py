@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a model, found by role."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpfedge.compiler.recipe import ModelSource
+from dpfedge.compiler.sources import find_files
+from dpfedge.errors import ModelError
+
+
+def source(family: str = "piper", **files: str) -> ModelSource:
+    """A model in the folder `m`."""
+    return ModelSource("voice", family, "folder", "m", "voice.yaml:4", "MIT", files, None, None)
+
+
+def folder(base: Path, *names: str) -> Path:
+    """Empty files."""
+    (base / "m").mkdir()
+    for name in names:
+        (base / "m" / name).touch()
+    return base
+
+
+def test_find_files__by_role(tmp_path: Path) -> None:
+    """Each role finds its file; licence and model card come along."""
+    found = find_files(source(), folder(tmp_path, "a.onnx", "a.onnx.json", "LICENSE", "MODEL_CARD", "notes.txt"))
+
+    assert {role: path.name for role, path in found.paths.items()} == {"model": "a.onnx", "card": "a.onnx.json"}
+    assert [path.name for path in found.texts] == ["LICENSE", "MODEL_CARD"]
+    assert found.licence == "MIT"
+
+
+def test_find_files__several(tmp_path: Path) -> None:
+    """Two candidates are an error with the way out, which works."""
+    base = folder(tmp_path, "a.onnx", "b.onnx", "a.onnx.json")
+
+    with pytest.raises(ModelError, match=r"voice\.yaml:4: several files for model; found a\.onnx, b\.onnx"):
+        find_files(source(), base)
+    assert find_files(source(model="b.onnx"), base).paths["model"].name == "b.onnx"
+
+
+def test_find_files__no_folder(tmp_path: Path) -> None:
+    """A missing folder is named."""
+    with pytest.raises(ModelError, match="no such folder"):
+        find_files(source(), tmp_path)
