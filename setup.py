@@ -1,9 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declares the compiled module `dpfedge._core`; everything else about the distribution is in pyproject.toml."""
+"""Declares what pyproject.toml cannot: the compiled module `dpfedge._core`, and the boards' place in a wheel."""
 
+import shutil
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+
+class BuildWithBoards(build_py):
+    """Boards are data at the top of the source tree; a wheel carries them as `dpfedge/_boards`."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib, "dpfedge", "_boards")
+            target.mkdir(parents=True, exist_ok=True)
+            for file in sorted(glob("boards/*.yaml")):
+                shutil.copy(file, target)
+
 
 core = Extension(
     "dpfedge._core",
@@ -15,4 +31,8 @@ core = Extension(
     py_limited_api=True,
 )
 
-setup(ext_modules=[core], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+setup(
+    ext_modules=[core],
+    cmdclass={"build_py": BuildWithBoards},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
