@@ -141,7 +141,7 @@ class Binding(Protocol):
         """Read input `name` from `array` in place on every following run."""
 
     def set_output(self, name: str, array: Array | None) -> None:
-        """Write output `name` into `array` in place (its shape must be the result's), or None: the backend allocates."""
+        """Write output `name` into `array` in place (of the result's shape), or None: the backend allocates."""
 
     def link(self, output: str, input: str) -> None:
         """After each run, feed this run's `output` (backend-allocated) to `input` of the next, without a copy."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process a cold start is measured with: opens a package, prints the CLOCK_MONOTONIC instant of readiness in ns, ends."""
+"""The process a cold start is measured with: opens a package, prints when it was ready (CLOCK_MONOTONIC, ns)."""
 
 from __future__ import annotations
 

@@ -96,7 +96,8 @@ def plain_setup(pipeline: Mapping[str, Any], threads: int) -> dict[str, Any]:
     }  # fmt: skip
     settings = LlmConfig.of({name: value for name, value in stage.items() if name != "model"})
     return {
-        "files": {name: str(path) for name, path in names.items()}, "threads": threads, "prompt": prompt, "context": 2048,
+        "files": {name: str(path) for name, path in names.items()}, "threads": threads, "prompt": prompt,
+        "context": 2048,
         "repeat_penalty": settings.sampling.repeat_penalty, "max_tokens": settings.sampling.max_tokens or 64,
         "first_words": settings.first_words, "clause_words": settings.clause_words,
     }  # fmt: skip

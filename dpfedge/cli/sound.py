@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Microphone and loudspeaker through `sounddevice`: a conversation's samples in and out; half duplex, no echo canceller."""
+"""Microphone and loudspeaker through `sounddevice`: a conversation's samples, half duplex, no echo canceller."""
 
 from __future__ import annotations
 
@@ -117,9 +117,8 @@ class _Player:
     async def show(self, event: object) -> None:
         if isinstance(event, AudioChunk):
             if self._stopped_ns:
-                print(
-                    f"\n[{(event.at_ns - self._stopped_ns) / 1e6:.0f} ms from the end of the question to the first sound]"
-                )
+                waited_ms = (event.at_ns - self._stopped_ns) / 1e6
+                print(f"\n[{waited_ms:.0f} ms from the end of the question to the first sound]")
                 self._stopped_ns = 0
             self._until = max(self._until, time.monotonic()) + len(event.samples) / event.rate
             await asyncio.to_thread(self._speaker.write, event.samples.tobytes())

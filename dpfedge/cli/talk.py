@@ -8,7 +8,7 @@ import asyncio
 from pathlib import Path
 
 NAME = "talk"
-HELP = "Hold a conversation by microphone and loudspeaker; Ctrl-C ends it.\n\nexample: dpfedge talk voice.dpfbin --board auto"
+HELP = "Hold a conversation by microphone and loudspeaker; Ctrl-C ends it.\n\nexample: dpfedge talk voice.dpfbin"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract between a stage's domain logic and whatever runs it: messages in, messages out, one generator per request.
+"""The contract between a stage's domain logic and whatever runs it: one generator per request.
 
 A stage knows nothing of processes, rings or HTTP. It is given a `RequestIO` per request and yields whenever others may
 run: at every token, frame or operator boundary. Nothing here copies tensor bytes.
@@ -28,9 +28,10 @@ class Kind(IntEnum):
     voice → sink: i16[n] at the voice's rate."""
     TEXT = 3
     """UTF-8. encoder → llm: the final transcript; llm → voice: one clause; llm → sink: the text added since the last one;
-    source → voice: text to speak."""
+    source → llm: a typed message. encoder → sink: CBOR {text, start_ms, end_ms}, the final transcript."""
     DRAFT = 4
-    """UTF-8 that may still change. encoder → sink: partial transcript; encoder → llm: transcript at the first silence."""
+    """What may still change. decoder → encoder: CBOR {samples, at_ns, …} at the first silence; encoder → llm: UTF-8, the
+    transcript at the first silence; encoder → sink: UTF-8, the words so far."""
     SPEECH_STARTED = 5
     """CBOR {at_ms}: decoder → sink; ms since the session's first sample."""
     SPEECH_STOPPED = 6
@@ -40,11 +41,12 @@ class Kind(IntEnum):
     CLEAR = 8
     """No payload. source → decoder: drop what was heard."""
     DONE = 9
-    """CBOR map of what the stage did for this turn (counts, `*_ms`, `*_ns` marks); LAST of a turn on each stage's sink link."""
+    """CBOR map of what the stage did for this turn (counts, `*_ms`, `*_ns` marks): the last of a turn on each sink link.
+    Turn 0 of decoder and encoder: the same for the whole request, whose input has ended."""
     FAILED = 10
-    """CBOR {type, text, status}: the turn (or request) failed in this stage; the stage lives."""
+    """CBOR {type, what, where, found, allowed, remedy}: the turn (or request) failed in this stage; the stage lives."""
     HEARD = 11
-    """CBOR {text}: source → llm after a barge-in: the words of the answer that were really heard; source → llm."""
+    """CBOR {text}: source → llm after a barge-in: the words of the answer that were really heard."""
     RESPOND = 12
     """CBOR map of options: source → llm: answer now (to a text item or again) without speech before it."""
 
@@ -70,7 +72,7 @@ class Wait(Enum):
 
 
 class Message(Protocol):
-    """One received message; its view ends with `release` (the runner releases what the stage forgot when the turn ends)."""
+    """One received message; its view ends with `release` (what a stage forgot ends with the request)."""
 
     kind: Kind
     turn: int
@@ -147,11 +149,11 @@ class Stage(Protocol):
         """Run every executable once for real; the stage is not ready before."""
 
     def request(self, io: RequestIO) -> Steps:
-        """The life of one request; returning ends it. Errors raised (InputError, BackendError) fail the request only."""
+        """The life of one request; returning ends it. A DpfError raised here fails this request only."""
 
     def facts(self) -> Mapping[str, Any]:
-        """What the faces need to know before a request (for example `rate` of the voice, `context` of the llm)."""
+        """What the faces need to know before a request (`rate` of the voice, `context` of the llm, …)."""
 
 
 TURN_STRIDE = 1024
-"""Turns of speech are numbered in multiples of this by the decoder; typed turns lie between, so that numbers always rise."""
+"""Turns of speech are numbered in multiples of this by the decoder; typed turns lie between, so that numbers rise."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ten lines from a package to a spoken answer: python examples/embed/main.py build/voice.dpfbin question.wav answer.wav"""
+"""Ten lines from a package to a spoken answer: main.py PACKAGE QUESTION.wav ANSWER.wav"""
 
 import sys
 

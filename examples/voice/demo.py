@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo: serves a package, speaks questions to it at the pace of a microphone, saves the spoken answers, shows the time.
+"""The demo: serves a package, speaks questions to it at a microphone's pace, saves the answers, shows the time.
 
 Usage: python examples/voice/demo.py build/voice.dpfbin [--board host] [--questions 3]
 It starts `dpfedge serve` and talks to it with the official openai client, as any program could.
