@@ -26,7 +26,7 @@ _TENS = {
 _SCALES = {"thousand": 1000, "million": 1_000_000, "billion": 1_000_000_000}
 _NUMBER_WORDS = frozenset({*_UNITS, *_TENS, *_SCALES, "hundred", "point", "and", "a"})
 _OPENING = re.compile(
-    r"^(?:(?:hey|ok|okay|please|so|and|can you|could you|tell me|calculate|compute|work out|what|what's|whats|how much|"
+    r"^(?:(?:hey|ok|okay|please|so|and|can you|could you|tell me|calculate|compute|work out|what's|whats|what|how much|"
     r"is|are|does|do|the answer to)\b[\s,]*)*",
     re.IGNORECASE,
 )
@@ -150,6 +150,6 @@ def _evaluate(numbers: list[Fraction], operations: list[str]) -> Fraction:
 def _say(value: Fraction) -> str:
     """Digits with at most two decimals; `about` when that is not all of it."""
     rounded = round(value, 2)
-    text = f"{float(rounded):.2f}".rstrip("0").rstrip(".") if rounded.denominator != 1 else str(rounded.numerator)
+    text = f"{float(rounded):,.2f}".rstrip("0").rstrip(".") if rounded.denominator != 1 else f"{rounded.numerator:,}"
     text = text.replace("-", "minus ")
     return text if rounded == value else f"about {text}"

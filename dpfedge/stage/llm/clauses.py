@@ -14,8 +14,8 @@ from dpfedge.stage.voice.text import speakable
 
 __all__ = ["Clauses", "SpeechFilter"]
 
-_SPECIAL = re.compile(r"[<`\[\]!*_~#|\n>]|(?<![^\n])[ \t]*[-+•](?=[ \t])")
-_TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,60}>")
+_SPECIAL = re.compile(r"[<>`\[\]!*_~#|\n•+-]")
+_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9]{0,20}(?:\s+[\w:-]+=[^<>\n]{0,60})?\s*/?>")
 _TAG_BEGIN = re.compile(r"<(/?([A-Za-z][^<>\n]{0,60})?)?$")
 _LABEL_BEGIN = re.compile(r"\[[^\[\]\n]{0,200}(\](\([^()\n]{0,500})?)?$")
 _LINK = re.compile(r"\[([^\[\]\n]{0,200})\]\([^()\n]{0,500}\)")
@@ -30,8 +30,8 @@ class SpeechFilter:
     def __init__(self) -> None:
         self._text = ""
         self._until: str | None = None
-        self._line_start = True
-        self._space = True
+        self._line_start = self._space = True
+        self._digit = False
 
     def push(self, text: str) -> str:
         """The text to speak that is certain now."""
@@ -39,10 +39,8 @@ class SpeechFilter:
         return self._drain(final=False)
 
     def finish(self) -> str:
-        """The text still held back, with markup that never closed taken as text."""
-        shown = self._drain(final=True)
-        self.__init__()  # type: ignore[misc]
-        return shown
+        """The text still held back, with markup that never closed taken as text; the answer is over."""
+        return self._drain(final=True)
 
     def _drain(self, *, final: bool) -> str:
         shown: list[str] = []
@@ -73,31 +71,37 @@ class SpeechFilter:
 
     def _markup(self, *, final: bool, shown: list[str]) -> int:
         """How many characters at the start are dealt with; 0: wait for more."""
-        text, char = self._text, self._text[0]
-        if char == "<":
-            return self._tag(text, final=final)
-        if char == "`":
+        text = self._text
+        if text[0] == "<":
+            return self._tag(text, final=final, shown=shown)
+        if text[0] == "`":
             return self._code(text, final=final)
-        if char == "[" or text.startswith("!["):
+        if text[0] == "[" or text.startswith("!["):
             return self._link(text, final=final, shown=shown)
-        if char == "!":
-            if len(text) == 1 and not final:
-                return 0
-            shown.append(self._show("!"))
-        elif char == "\n":
-            shown.append(self._show("\n"))
-        elif char == "#" and not self._line_start:
-            shown.append(self._show("number " if text[1:2].isdigit() else ""))
-        elif char in "_|":
-            shown.append(self._show(" "))
-        return len(_SPECIAL.match(text)[0])  # type: ignore[index]
+        if len(text) == 1 and not final and text[0] in "!#*-+•":
+            return 0
+        shown.append(self._show(self._sign(text[0], text[1:2])))
+        return 1
 
-    def _tag(self, text: str, *, final: bool) -> int:
+    def _sign(self, sign: str, after: str) -> str:
+        """What one character that may be markup says, given the next one."""
+        if sign in "-+•":
+            return "" if self._line_start and after.isspace() else sign
+        if sign == "#" and not self._line_start and after.isdigit():
+            return "number "
+        if sign == "*" and self._digit and after.isdigit():
+            return " times "
+        return sign if sign in "!\n" else " " if sign in "_|>" else ""
+
+    def _tag(self, text: str, *, final: bool, shown: list[str]) -> int:
         if found := _TAG.match(text):
             if think := _THINK.match(text):
                 self._until = f"</{think[1].lower()}>"
             return found.end()
-        return 0 if _TAG_BEGIN.match(text) and not final else 1
+        if _TAG_BEGIN.match(text) and not final:
+            return 0
+        shown.append(self._show(" "))
+        return 1
 
     def _code(self, text: str, *, final: bool) -> int:
         run = len(text) - len(text.lstrip("`"))
@@ -130,6 +134,7 @@ class SpeechFilter:
             elif not self._space:
                 shown.append(" ")
                 self._space = True
+        self._digit = shown[-1].isdigit() if shown else self._digit
         return "".join(shown)
 
 
@@ -139,7 +144,6 @@ class Clauses:
     def __init__(self, first_words: int, later_words: int) -> None:
         self._filter = SpeechFilter()
         self._cutter = ClauseCutter(first_words, later_words)
-        self._joint = ""
 
     def push(self, text: str) -> list[str]:
         """The clauses that `text` completes; each holds something to say."""

@@ -32,8 +32,8 @@ def answer_room(prompt: int, asked: int | None, default: int | None, context: in
 def prefill(place: Place, tokens: Sequence[int], chunk: int, reuse: int) -> Iterator[int]:
     """Make `place` hold exactly `tokens` with the logits behind them; yields the tokens run after each chunk.
 
-    Of what the place shares with `tokens`, up to `reuse` tokens are kept. Logits differ in their last bits with the number
-    of tokens run at once, so the same request gives the same answer again only if `reuse` does not depend on the place.
+    Of what the place shares with `tokens`, up to `reuse` tokens are kept. Logits differ in their last bits with the
+    number of tokens run at once: one request always gets one answer only if `reuse` does not depend on the place.
     """
     if place.holds(tokens):
         return

@@ -20,7 +20,7 @@ __all__ = ["Sampler", "Sampling"]
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 _STOPS_MAX = 16  # OpenAI's interface allows 4
-_FLOOR = 30.0  # candidates below e^-30 of the best are never drawn from 24-bit logits
+_NUCLEUS = 64  # tokens looked at first; sorting all 50 000 would take 4 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,9 @@ def _checked(name: str, value: object) -> Any:
 
 def _stop(value: object) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else (value,)
-    if not all(isinstance(text, str) and text for text in texts):
-        raise InputError(
-            "must be text", stage="llm", where="sampling.stop", found=repr(value), allowed="non-empty strings"
-        )
+    if len(texts) > _STOPS_MAX or not all(isinstance(text, str) and text for text in texts):
+        allowed = f"at most {_STOPS_MAX} non-empty strings"
+        raise InputError("must be text", stage="llm", where="sampling.stop", found=repr(value)[:80], allowed=allowed)
     return texts
 
 
@@ -87,9 +86,8 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
         self._sampling = sampling
-        self._random = np.random.Generator(
-            np.random.PCG64(None if sampling.seed is None else sampling.seed % (1 << 64))
-        )
+        seed = None if sampling.seed is None else sampling.seed % (1 << 64)
+        self._random = np.random.Generator(np.random.PCG64(seed))
         self._window = np.zeros(sampling.repeat_window, np.int64)
         recent = list(prompt)[len(prompt) - min(len(prompt), sampling.repeat_window) :]
         self._window[: len(recent)] = recent
@@ -124,17 +122,23 @@ class Sampler:
         logits[tokens] -= self._sampling.presence_penalty + self._sampling.frequency_penalty * counts
 
     def _draw(self, logits: Logits, best: float) -> int:
-        reach = _FLOOR * self._sampling.temperature
-        tokens = np.flatnonzero(logits >= best - reach)
-        weights = np.exp((logits[tokens].astype(np.float64) - best) / self._sampling.temperature)
-        if self._sampling.top_p < 1.0:
-            order = np.argsort(-weights, kind="stable")
-            mass = np.cumsum(weights[order])
-            kept = order[: int(np.searchsorted(mass, self._sampling.top_p * mass[-1])) + 1]
-            tokens, weights = tokens[kept], weights[kept]
-        mass = np.cumsum(weights)
-        place = int(np.searchsorted(mass, self._random.random() * mass[-1], side="right"))
-        return int(tokens[min(place, tokens.size - 1)])
+        weights = np.exp((logits - np.float32(best)) / np.float32(self._sampling.temperature))
+        tokens = self._nucleus(weights) if self._sampling.top_p < 1.0 else None
+        mass = np.cumsum(weights if tokens is None else weights[tokens], dtype=np.float64)
+        place = min(int(np.searchsorted(mass, self._random.random() * mass[-1], side="right")), mass.size - 1)
+        return place if tokens is None else int(tokens[place])
+
+    def _nucleus(self, weights: Logits) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """The fewest tokens, best first, that hold `top_p` of the mass (Holtzman et al., arXiv 1904.09751)."""
+        wanted = self._sampling.top_p * weights.sum(dtype=np.float64)
+        size = min(_NUCLEUS, weights.size)
+        while True:
+            tokens = np.argpartition(weights, weights.size - size)[weights.size - size :]
+            tokens = tokens[np.argsort(-weights[tokens], kind="stable")]
+            mass = np.cumsum(weights[tokens], dtype=np.float64)
+            if mass[-1] >= wanted or size == weights.size:
+                return tokens[: int(np.searchsorted(mass, wanted)) + 1]
+            size = min(8 * size, weights.size)
 
     def _accept(self, token: int) -> None:
         if self._window.size:

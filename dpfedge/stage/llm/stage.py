@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpfedge.backend.api import Budget
+from dpfedge.binding import BoundModel
 from dpfedge.errors import ModelError
 from dpfedge.stage.api import Mode, RequestIO, Steps
 from dpfedge.stage.llm.cache import Pool, Prefix
@@ -31,7 +32,7 @@ class LlmStage:
 
     name = "llm"
 
-    def __init__(self, model: Any, config: Mapping[str, Any], budget: Budget) -> None:
+    def __init__(self, model: BoundModel, config: Mapping[str, Any], budget: Budget) -> None:
         """`model`: a bound decoder with graph `llm` and assets `tokenizer.json`, `chat_template.jinja` (GRAPHS.md)."""
         settings = LlmConfig.of(config)
         tokenizer = Tokenizer(model.asset("tokenizer.json"))
@@ -80,7 +81,7 @@ class LlmStage:
         return Converse(self._parts, io).run()
 
 
-def _ends(model: Any) -> frozenset[int]:
+def _ends(model: BoundModel) -> frozenset[int]:
     ends = frozenset(int(token) for token in model.config.get("eos", ()))
     if not ends:
         raise ModelError(
@@ -89,8 +90,8 @@ def _ends(model: Any) -> frozenset[int]:
     return ends
 
 
-def _names(model: Any, tokenizer: Tokenizer) -> dict[str, str]:
+def _names(model: BoundModel, tokenizer: Tokenizer) -> dict[str, str]:
     """What templates call the special tokens."""
     texts = {number: text for text, number in tokenizer.specials.items()}
-    bos, eos = model.config.get("bos"), model.config.get("eos") or [None]
-    return {"bos_token": texts.get(bos, ""), "eos_token": texts.get(eos[0], "")}
+    ends = [texts[number] for number in sorted(_ends(model)) if number in texts]
+    return {"bos_token": texts.get(model.config.get("bos", -1), ""), "eos_token": ends[0] if ends else ""}

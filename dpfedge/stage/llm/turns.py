@@ -26,6 +26,7 @@ __all__ = ["Chat", "Converse", "Parts"]
 
 
 _ALL = 1 << 62
+_WHOLE = 3  # a text known as a whole may have clauses this many times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,10 @@ class _Request:
         report.finish = answer.finish or "cancelled"
         yield from self._end_speech(turn, clauses, report)
 
-    def _clauses(self) -> Clauses | None:
-        settings = self.parts.settings
-        return Clauses(settings.first_words, settings.clause_words) if self.io.has("voice") else None
+    def _clauses(self, *, whole: bool = False) -> Clauses | None:
+        """For the voice, if there is one; a `whole` text need not be cut where nothing pauses."""
+        settings, longer = self.parts.settings, _WHOLE if whole else 1
+        return Clauses(settings.first_words * longer, settings.clause_words * longer) if self.io.has("voice") else None
 
     def _say(self, text: str, turn: int, clauses: Clauses | None, report: _Report) -> Steps:
         self.said += text
@@ -259,7 +261,7 @@ class Converse(_Request):
     def _reply(self, reply: str, turn: int, report: _Report) -> Steps:
         report.source = "reply"
         report.first_token_ns = report.last_token_ns = time.monotonic_ns()
-        clauses = self._clauses()
+        clauses = self._clauses(whole=True)
         if not self.io.cancelled(turn):
             yield from self._say(reply, turn, clauses, report)
         report.finish = "cancelled" if self.io.cancelled(turn) else "stop"

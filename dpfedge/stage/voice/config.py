@@ -24,8 +24,8 @@ class VoiceConfig:
     """Liveliness of the tone; None: the voice's own value."""
     noise_w: float | None = None
     """Liveliness of the rhythm; None: the voice's own value."""
-    overlap_frames: int = 10
-    """Latent frames decoded on each side of a chunk and dropped; 10 covers a Piper medium decoder's receptive field."""
+    overlap_frames: int | None = None
+    """Latent frames decoded on each side of a chunk and dropped; None: half the decoder's receptive field, so exact."""
     first_frames: int = 16
     """Latent frames in the first chunk of an answer; each later chunk doubles up to `chunk_frames`."""
     chunk_frames: int = 64
@@ -60,7 +60,7 @@ _LEAST: Mapping[str, Mapping[str, Any]] = {
 
 
 def _property(name: str, default: Any) -> dict[str, Any]:
-    kind = "integer" if isinstance(default, int) else "number"
+    kind = "integer" if isinstance(default, int) or name.endswith("_frames") else "number"
     return {"type": [kind, "null"] if default is None else kind, "default": default, **_LEAST.get(name, {})}
 
 

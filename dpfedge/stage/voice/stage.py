@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpfedge.backend.api import Array, Budget, Executable
+from dpfedge.binding import BoundModel
 from dpfedge.errors import InputError, ModelError
 from dpfedge.limits import SPEECH_TEXT_MAX_CHARS
 from dpfedge.stage.api import Kind, Message, Mode, RequestIO, Steps, Wait
@@ -26,7 +27,7 @@ from dpfedge.stage.voice.text import normalise, speakable
 
 __all__ = ["VoiceStage"]
 
-_FRAME = 256  # samples a Piper decoder makes of one latent frame
+_HOP, _OVERLAP = 256, 10  # a Piper medium voice: samples per latent frame, half its decoder's receptive field
 _SPEED = (0.25, 4.0)  # the range of the OpenAI speech endpoint
 
 
@@ -50,15 +51,16 @@ class VoiceStage:
 
     name = "voice"
 
-    def __init__(self, model: Any, config: Mapping[str, Any], budget: Budget) -> None:
+    def __init__(self, model: BoundModel, config: Mapping[str, Any], budget: Budget) -> None:
         """`model` is a bound Piper model (graphs `encode` and `decode`, or `synthesise`); ModelError when it is not."""
         self._config = VoiceConfig.of(config)
+        self._hop = int(model.config.get("hop", _HOP))
         self._card = _card(model)
         self._title = str(model.name)
         self._rate = int(self._card["audio"]["sample_rate"])
         self._phonemes = Phonemes(self._card["espeak"]["voice"], self._card["phoneme_id_map"])
         self._synthesiser, self._inputs = _synthesiser(model, self._config, budget)
-        self._scratch = np.empty(self._config.chunk_frames * _FRAME, np.float32)
+        self._scratch = np.empty(self._config.chunk_frames * self._hop, np.float32)
 
     def warm(self) -> None:
         """Speak one sentence into nothing, so that every graph, shape and the phonemiser are ready."""
@@ -223,7 +225,7 @@ def _speed(value: object) -> float:
     return float(value)
 
 
-def _card(model: Any) -> Mapping[str, Any]:
+def _card(model: BoundModel) -> Mapping[str, Any]:
     """The voice's own description: the JSON file beside a Piper model, kept as asset `voice.json`."""
     card = json.loads(bytes(model.asset("voice.json")))
     missing = [key for key in ("audio", "espeak", "phoneme_id_map") if key not in card]
@@ -232,15 +234,16 @@ def _card(model: Any) -> Mapping[str, Any]:
     return dict(card)
 
 
-def _synthesiser(model: Any, config: VoiceConfig, budget: Budget) -> tuple[Synthesiser, tuple[str, ...]]:
+def _synthesiser(model: BoundModel, config: VoiceConfig, budget: Budget) -> tuple[Synthesiser, tuple[str, ...]]:
     graphs = set(model.graphs)
     if {"encode", "decode"} <= graphs:
         encode, decode = model.load("encode", budget), model.load("decode", budget)
-        split = SplitVoice(encode, decode, largest=config.chunk_frames, overlap=config.overlap_frames)
+        overlap = int(model.config.get("overlap", _OVERLAP)) if config.overlap_frames is None else config.overlap_frames
+        split = SplitVoice(encode, decode, largest=config.chunk_frames, overlap=overlap)
         return split, _names(encode)
     if "synthesise" in graphs:
         whole = model.load("synthesise", budget)
-        return WholeVoice(whole, config.chunk_frames * _FRAME), _names(whole)
+        return WholeVoice(whole, config.chunk_frames * int(model.config.get("hop", _HOP))), _names(whole)
     raise ModelError("no graph of a voice", where=f"model {model.name}", found=", ".join(sorted(graphs)),
                      allowed="encode and decode, or synthesise")  # fmt: skip
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Key/value memory: reuse, rollback and copies give what a fresh run gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpfedge.errors import BackendError, Busy, ModelError
+from dpfedge.stage.llm.cache import Pool, Prefix, common_prefix
+from dpfedge.stage.llm.engine import prefill
+
+TOKENS = [5, 9, 17, 40, 3, 77, 120, 8, 8, 51]
+
+
+def fresh(graph: Any, tokens: list[int]) -> np.ndarray:
+    place = Pool(graph, places=1, chunk=64).take(())
+    place.run(tokens)
+    return place.logits().copy()
+
+
+def test_place__steps_chunks_and_rollback_equal_one_run(graph: Callable[..., Any]) -> None:
+    """Whatever was in the place before."""
+    loaded = graph(attention=1.0)
+    wanted = fresh(loaded, TOKENS)
+    assert not np.allclose(wanted, fresh(loaded, [1, *TOKENS[1:]]), atol=1e-3)
+    place = Pool(loaded, places=1, chunk=4).take(())
+    for _ in prefill(place, [*TOKENS[:6], 99, 98, 97], 4, 99):
+        pass
+    counts = list(prefill(place, TOKENS, 4, 99))
+    assert counts == [4]
+    np.testing.assert_allclose(place.logits(), wanted, atol=1e-4)
+    place.keep(7)
+    for token in TOKENS[7:]:
+        place.run((token,))
+    np.testing.assert_allclose(place.logits(), wanted, atol=1e-4)
+
+
+def test_prefill__same_tokens_cost_nothing_until_their_logits_are_used(graph: Callable[..., Any]) -> None:
+    """A draft that turns out right is ready; a second use runs the last token again."""
+    place = Pool(graph(attention=1.0), places=1, chunk=64).take(())
+    assert list(prefill(place, TOKENS, 64, 99)) == [10]
+    assert list(prefill(place, TOKENS, 64, 99)) == []
+    place.logits()[:] = 0
+    assert list(prefill(place, TOKENS, 64, 99)) == [1]
+    assert place.logits().any()
+
+
+def test_prefill__keeps_no_more_than_it_may(graph: Callable[..., Any]) -> None:
+    """`reuse` bounds what is taken from the place."""
+    place = Pool(graph(), places=1, chunk=64).take(())
+    place.run(TOKENS)
+    assert list(prefill(place, [*TOKENS[:8], 1, 2], 64, 5)) == [5]
+
+
+def test_pool__gives_the_place_that_shares_most(graph: Callable[..., Any]) -> None:
+    """And of equals the one unused for longest."""
+    pool = Pool(graph(), places=3, chunk=64)
+    first, second, third = (pool.take(()) for _ in range(3))
+    first.run([5, 6, 7])
+    second.run([5, 6, 8, 9])
+    for place in (third, first, second):
+        pool.give(place)
+    assert pool.take([5, 6, 8]) is second
+    assert pool.take([5, 6, 8]) is first
+    assert pool.take([5, 6, 8]) is third
+
+
+def test_pool__full(graph: Callable[..., Any]) -> None:
+    """Busy until a place comes back."""
+    pool = Pool(graph(), places=1, chunk=64)
+    place = pool.take(())
+    with pytest.raises(Busy):
+        pool.take(())
+    pool.give(place)
+    assert pool.take(()) is place
+
+
+def test_pool__fills_a_place_from_the_kept_prefix(graph: Callable[..., Any]) -> None:
+    """The copy gives the logits of a run."""
+    loaded = graph(attention=1.0)
+    pool = Pool(loaded, places=2, chunk=64)
+    maker = pool.take(())
+    maker.run(TOKENS[:6])
+    pool.prefix = Prefix(maker)
+    other = pool.take(TOKENS)
+    assert other.tokens == TOKENS[:6]
+    assert list(prefill(other, TOKENS, 64, 99)) == [4]
+    np.testing.assert_allclose(other.logits(), fresh(loaded, TOKENS), atol=1e-4)
+
+
+def test_place__run_that_fails_forgets(graph: Callable[..., Any]) -> None:
+    """Nobody may reuse memory of unknown content."""
+    place = Pool(graph(), places=1, chunk=64).take(())
+    place.run([1, 2, 3])
+    with pytest.raises(BackendError):
+        place.run([10**6])
+    assert place.tokens == []
+
+
+def test_pool__graph_with_other_ports() -> None:
+    """The odd ports are listed."""
+
+    class Ports:
+        name, inputs, outputs = "odd", (), ()
+
+    with pytest.raises(ModelError, match="attention_mask, input_ids"):
+        Pool(Ports(), places=1, chunk=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("first", "second", "size"), [([], [1], 0), ([1, 2], [1, 2], 2), ([1, 2, 3], [1, 9], 1)])
+def test_common_prefix__counts_equal_beginnings(first: list[int], second: list[int], size: int) -> None:
+    """Up to the first difference."""
+    assert common_prefix(first, second) == size

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations and the prompts they become."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpfedge.errors import ContextLengthError, InputError
+from dpfedge.stage.llm.prompt import Conversation, Prompts, opening
+from dpfedge.stage.llm.template import ChatTemplate
+from dpfedge.stage.llm.tokenizer import Tokenizer
+
+OPENING = opening("Be brief.", [{"user": "a?", "assistant": "b."}])
+
+
+@pytest.fixture
+def prompts(assets: dict[str, bytes]) -> Prompts:
+    """The toy's prompts."""
+    return Prompts(ChatTemplate(assets["chat_template.jinja"].decode(), {}), Tokenizer(assets["tokenizer.json"]), None)
+
+
+def test_opening__system_then_examples() -> None:
+    """As chat messages."""
+    assert [(message["role"], message["content"]) for message in OPENING] == [
+        ("system", "Be brief."), ("user", "a?"), ("assistant", "b."),
+    ]  # fmt: skip
+    assert opening("", []) == []
+
+
+@pytest.mark.parametrize(("bos", "leads"), [(None, [1]), (1, [1]), (0, [0, 1])])
+def test_tokens__exactly_the_bos_that_is_wanted(assets: dict[str, bytes], bos: int | None, leads: list[int]) -> None:
+    """None is added where the template writes it already."""
+    made = Prompts(ChatTemplate(assets["chat_template.jinja"].decode(), {}), Tokenizer(assets["tokenizer.json"]), bos)
+    tokens = made.tokens([{"role": "user", "content": "x"}])
+    assert tokens[: len(leads)] == leads
+    assert tokens.count(1) == 2
+
+
+def test_shared__begins_every_prompt(prompts: Prompts) -> None:
+    """And nothing longer does."""
+    shared = prompts.shared(OPENING)
+    for text in ("hello", "What?", "Zebra"):
+        assert prompts.tokens([*OPENING, {"role": "user", "content": text}])[: len(shared)] == shared
+    assert len(shared) > len(prompts.tokens(OPENING, answer=False))
+
+
+def test_heard__replaces_what_was_said() -> None:
+    """Only the words that were heard stay; an answer nobody heard was never given."""
+    talk = Conversation(OPENING)
+    talk.add("user", "one?", 1024)
+    talk.add("assistant", "long answer", 1024)
+    talk.add("user", "two?", 2048)
+    talk.heard(1024, "long")
+    assert [entry.content for entry in talk.entries] == ["one?", "long", "two?"]
+    talk.heard(1024, "")
+    assert [entry.content for entry in talk.entries] == ["one?", "two?"]
+    talk.heard(2048, "sure")
+    assert [entry.content for entry in talk.entries] == ["one?", "two?", "sure"]
+
+
+def test_of__checks_the_history() -> None:
+    """A session may bring one."""
+    assert len(Conversation.of(OPENING, [{"role": "user", "content": "x"}]).messages()) == 4
+    with pytest.raises(InputError, match=r"messages\[0\]"):
+        Conversation.of(OPENING, [7])
+
+
+def test_fit__forgets_the_oldest_turns(prompts: Prompts) -> None:
+    """The opening and the newest message stay, and the first one kept is the person's."""
+    talk = Conversation(OPENING)
+    for number in range(10):
+        talk.add("user", f"question {number}", number)
+        talk.add("assistant", f"answer {number}", number)
+    talk.add("user", "last question", 99)
+    room = len(prompts.tokens(OPENING)) + 150
+    tokens = talk.fit(prompts, room)
+    assert len(tokens) <= room
+    assert talk.messages()[:3] == OPENING
+    assert talk.entries[0].role == "user"
+    assert talk.entries[-1].content == "last question"
+    assert tokens == prompts.tokens(talk.messages())
+    assert 1 <= len(talk.entries) < 21
+
+
+def test_fit__one_message_too_long(prompts: Prompts) -> None:
+    """Both sizes are named."""
+    talk = Conversation(OPENING)
+    talk.add("user", "x" * 500, 1)
+    with pytest.raises(ContextLengthError, match="allowed 200 tokens"):
+        talk.fit(prompts, 200)
