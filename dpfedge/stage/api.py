@@ -27,11 +27,11 @@ class Kind(IntEnum):
     """Samples. source → decoder: `bytes` in the format START named; decoder → encoder: f32[n], 16 kHz, mono, −1..1;
     voice → sink: i16[n] at the voice's rate."""
     TEXT = 3
-    """UTF-8. encoder → llm: the final transcript; llm → voice: one clause; llm → sink: the text added since the last one;
-    source → llm: a typed message. encoder → sink: CBOR {text, start_ms, end_ms}, the final transcript."""
+    """UTF-8. encoder → llm: the final transcript; llm → voice: one clause; llm → sink: the text added since the
+    last one; source → llm: a typed message. encoder → sink: CBOR {text, start_ms, end_ms}, the final transcript."""
     DRAFT = 4
-    """What may still change. decoder → encoder: CBOR {samples, at_ns, …} at the first silence; encoder → llm: UTF-8, the
-    transcript at the first silence; encoder → sink: UTF-8, the words so far."""
+    """What may still change. decoder → encoder: CBOR {samples, at_ns, …} at the first silence; encoder → llm: UTF-8,
+    the transcript at the first silence; encoder → sink: UTF-8, the words so far."""
     SPEECH_STARTED = 5
     """CBOR {at_ms}: decoder → sink; ms since the session's first sample."""
     SPEECH_STOPPED = 6
@@ -41,8 +41,8 @@ class Kind(IntEnum):
     CLEAR = 8
     """No payload. source → decoder: drop what was heard."""
     DONE = 9
-    """CBOR map of what the stage did for this turn (counts, `*_ms`, `*_ns` marks): the last of a turn on each sink link.
-    Turn 0 of decoder and encoder: the same for the whole request, whose input has ended."""
+    """CBOR map of what the stage did for this turn (counts, `*_ms`, `*_ns` marks), the last of a turn on each link
+    to the sink. Turn 0 of decoder and encoder: the same for the whole request, whose input has ended."""
     FAILED = 10
     """CBOR {type, what, where, found, allowed, remedy}: the turn (or request) failed in this stage; the stage lives."""
     HEARD = 11
