@@ -56,7 +56,7 @@ class VoiceStage:
         self._config = VoiceConfig.of(config)
         self._hop = int(model.config.get("hop", _HOP))
         self._card = _card(model)
-        self._title = str(model.name)
+        self._title = _title(self._card, model.name)
         self._rate = int(self._card["audio"]["sample_rate"])
         self._phonemes = Phonemes(self._card["espeak"]["voice"], self._card["phoneme_id_map"])
         self._synthesiser, self._inputs = _synthesiser(model, self._config, budget)
@@ -65,7 +65,7 @@ class VoiceStage:
     def warm(self) -> None:
         """Speak one sentence into nothing, so that every graph, shape and the phonemiser are ready."""
         self._phonemes.warm()
-        for samples in self._chunks("Ready when you are, just tell me where to go.", 1.0, self._config.first_frames):
+        for samples in self._chunks("Ready when you are.", 1.0, self._config.first_frames):
             write_pcm(samples, self._config.gain, self._scratch, np.empty(samples.size, np.int16))
 
     def facts(self) -> Mapping[str, Any]:
@@ -232,6 +232,12 @@ def _card(model: BoundModel) -> Mapping[str, Any]:
     if missing:
         raise ModelError("the voice's description lacks keys", where="asset voice.json", found=", ".join(missing))
     return dict(card)
+
+
+def _title(card: Mapping[str, Any], fallback: str) -> str:
+    """The name Piper's voices are known by, for example `en_US-joe-medium`."""
+    parts = (card.get("language", {}).get("code"), card.get("dataset"), card["audio"].get("quality"))
+    return "-".join(map(str, parts)) if all(parts) else fallback
 
 
 def _synthesiser(model: BoundModel, config: VoiceConfig, budget: Budget) -> tuple[Synthesiser, tuple[str, ...]]:
