@@ -40,6 +40,8 @@ class MediaReader:
         try:
             yield from self._decode()
         except (self._av.error.FFmpegError, ValueError) as error:
+            if self.rate and isinstance(error, self._av.error.FFmpegError):
+                return  # a recording that was cut off is worth what was decoded
             raise self._wrong("the file cannot be decoded", getattr(error, "strerror", None) or error) from error
         if not self.rate:
             raise self._wrong("the file holds no audio that can be decoded", f"{len(self._data)} bytes")
