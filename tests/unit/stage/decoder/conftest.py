@@ -27,7 +27,8 @@ def audio() -> ModuleType:
     """tests/audio_cases.py."""
     path = Path(__file__).parents[3] / "audio_cases.py"
     spec = importlib.util.spec_from_file_location("audio_cases", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["audio_cases"] = module
     spec.loader.exec_module(module)

@@ -141,9 +141,10 @@ def test_read__no_format_in_a_long_file(audio: Any) -> None:
     head = audio.riff(b"JUNK\xff\xff\xff\xff")
     list(reader.push(memoryview(head)))
 
+    list(reader.push(memoryview(bytes((1 << 20) - 20))))
+
     with pytest.raises(InputError, match="no format chunk"):
-        for _ in range(20):
-            list(reader.push(memoryview(bytes(1 << 16))))
+        list(reader.push(memoryview(bytes(1))))
 
 
 def test_read__every_cut_of_a_file(audio: Any) -> None:
