@@ -7,6 +7,8 @@ is forgetting the tail of that list. Memory pages nobody wrote to cost nothing.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +53,7 @@ class Place:
         self.memory: list[Array] = []
         for spec in graph.inputs:
             if spec.name.startswith(_PAST):
-                array = np.zeros(_sizes(spec), spec.numpy)
+                array = _untouched(_sizes(spec), spec.numpy)
                 self._binding.set_input(spec.name, array)
                 self._binding.set_output(_PRESENT + spec.name.removeprefix(_PAST), array)
                 self.memory.append(array)
@@ -149,6 +151,14 @@ def _context(graph: Executable) -> int:
             allowed="the ports of family llama in dpfedge/compiler/GRAPHS.md",
         )
     return next(_sizes(spec)[2] for spec in graph.inputs if spec.name in past)
+
+
+def _untouched(sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Zeros whose pages take memory only once written; `np.zeros` may clear, and so touch, memory used before."""
+    pages = mmap.mmap(-1, math.prod(sizes) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)  # one short sequence would otherwise make whole 2 MB pages resident
+    return np.frombuffer(pages, dtype).reshape(sizes)
 
 
 def _sizes(spec: TensorSpec) -> tuple[int, ...]:

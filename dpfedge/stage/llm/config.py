@@ -17,6 +17,8 @@ __all__ = ["SCHEMA", "LlmConfig"]
 class LlmConfig:
     """Who the assistant is, how it chooses words, and how many talk to it at once."""
 
+    name: str = ""
+    """What the faces call the model; empty: its own name."""
     system: str = ""
     """The system prompt of requests that bring none; empty: the model's template decides."""
     examples: tuple[Mapping[str, str], ...] = ()
@@ -58,6 +60,7 @@ _COUNT = {"type": "integer", "minimum": 1}
 
 SCHEMA: Mapping[str, Any] = _record(
     {
+        "name": {"type": "string"},
         "system": {"type": "string"},
         "examples": {
             "type": "array",

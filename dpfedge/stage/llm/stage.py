@@ -39,7 +39,7 @@ class LlmStage:
         source = str(model.asset("chat_template.jinja"), "utf-8")
         template = ChatTemplate(source, _names(model, tokenizer), tuple(tokenizer.specials))
         pool = Pool(model.load("llm", budget), places=settings.places, chunk=settings.chunk_tokens)
-        self._title = str(model.config.get("name", model.name))
+        self._title = settings.name or str(model.config.get("name", model.name))
         prompts = Prompts(template, tokenizer, int(model.config["bos"]) if model.config.get("add_bos") else None)
         first = opening(settings.system, settings.examples)
         self._parts = Parts(

@@ -7,11 +7,11 @@ The ids are those of the Hugging Face `tokenizers` library for the package's `to
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from tokenizers import Tokenizer as _Tokenizer
+from tokenizers.decoders import ByteLevel
 
 from dpfedge.errors import ModelError
 
@@ -36,13 +36,12 @@ class Tokenizer:
     def __init__(self, data: bytes | memoryview) -> None:
         try:
             self._inner = _Tokenizer.from_buffer(bytes(data))
-            self._file: dict[str, Any] = json.loads(bytes(data))
         except Exception as error:  # the library raises plain Exception for any fault of the file
             raise ModelError("tokenizer.json cannot be read", where="asset tokenizer.json", found=str(error)) from error
         added = self._inner.get_added_tokens_decoder()
         self.specials = {token.content: number for number, token in added.items() if token.special}
         self.size = self._inner.get_vocab_size(with_added_tokens=True)
-        self._bytes = self._byte_table() if self._is_byte_level() else None
+        self._bytes = self._byte_table() if isinstance(self._inner.decoder, ByteLevel) else None
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; the texts of special tokens in it become those tokens."""
@@ -55,11 +54,6 @@ class Tokenizer:
     def detokeniser(self) -> Detokeniser:
         """For one answer."""
         return _Bytes(self._bytes) if self._bytes is not None else _Window(self)
-
-    def _is_byte_level(self) -> bool:
-        decoder = self._file.get("decoder") or {}
-        steps = decoder.get("decoders", [decoder])
-        return [step.get("type") for step in steps] == ["ByteLevel"]
 
     def _byte_table(self) -> list[bytes]:
         """The bytes of each token id; special tokens have none."""

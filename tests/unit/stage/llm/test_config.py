@@ -17,7 +17,9 @@ def test_of__keeps_what_is_given() -> None:
     found = LlmConfig.of(
         {"system": "Be brief.", "sampling": {"repeat_penalty": 1.1}, "examples": [{"user": "a", "assistant": "b"}]}
     )
-    assert found == LlmConfig("Be brief.", ({"user": "a", "assistant": "b"},), sampling=Sampling(repeat_penalty=1.1))
+    assert found == LlmConfig(
+        "", "Be brief.", ({"user": "a", "assistant": "b"},), sampling=Sampling(repeat_penalty=1.1)
+    )
 
 
 @pytest.mark.parametrize(
