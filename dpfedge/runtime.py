@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The embedding API: a package file in, spoken turns, transcripts, answers and speech out.
 
-`AsyncRuntime` is for event loops, `Runtime` is the same for everybody else. Both start the package's stages as processes
-of their own and drive the engine that `dpfedge serve` drives; neither knows of HTTP.
+`AsyncRuntime` is for event loops, `Runtime` is the same for everybody else. Both start the package's stages as
+processes of their own and drive the engine that `dpfedge serve` drives; neither knows of HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from dpfedge.errors import DpfError, StageDied, WouldBlock
+from dpfedge.errors import StageDied, UsageError
 from dpfedge.pipeline.answer import Answer, Collector
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import Event
 from dpfedge.pipeline.feed import Feed
-from dpfedge.pipeline.session import Session, push_audio
+from dpfedge.pipeline.placement import place
+from dpfedge.pipeline.session import Session, push_audio, when_space
 from dpfedge.pipeline.sync import SyncRuntime
 from dpfedge.stage.api import Mode
 
 __all__ = ["Answer", "AsyncRuntime", "AudioFormat", "Runtime", "Sampling", "Session"]
-
-_SPACE_WAIT_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,16 @@ class AsyncRuntime:
     ) -> AsyncRuntime:
         """As `open`, but return as soon as the package is bound; `ready` and `wait_ready` tell the rest."""
         dispatcher = _Dispatcher(asyncio.get_running_loop())
-        engine = await asyncio.to_thread(Engine.start, package, board=board, check=check, watcher=dispatcher)
-        return cls(engine, dispatcher)
+        start = partial(Engine.start, package, board=board, check=check, watcher=dispatcher)
+        starting = asyncio.ensure_future(asyncio.to_thread(start))
+        try:
+            return cls(await asyncio.shield(starting), dispatcher)
+        except asyncio.CancelledError:
+            # the thread cannot be cancelled; what it started is ended as soon as it is there
+            await asyncio.wait({starting})
+            if starting.exception() is None:
+                await asyncio.to_thread(starting.result().stop)
+            raise
 
     async def wait_ready(self) -> None:
         """Return when every stage is warm; StageError names one that cannot be."""
@@ -100,16 +108,25 @@ class AsyncRuntime:
         """The package's name."""
         return self._engine.bound.package.manifest.name
 
+    @property
+    def pipeline(self) -> Mapping[str, Any]:
+        """The package's pipeline section: stages and their configuration."""
+        return self._engine.bound.package.manifest.pipeline
+
+    def threads(self, stage: str) -> int:
+        """Threads that the board gives a stage here."""
+        return place(stage, self._engine.bound.board.placement).threads
+
     def status(self) -> dict[str, Any]:
         """Stages, memory and link counters."""
         status = self._engine.status()
         status |= {"package": self.name, "board": self._engine.bound.board.id, "requests": len(self._dispatcher.open)}
         return status
 
-    async def transcribe(
+    def transcribe(
         self, audio: bytes | AsyncIterable[bytes], format: AudioFormat = AudioFormat(), *, language: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Recognise speech: PartialTranscript and Transcript per segment, then TurnDone. Audio is used while it arrives."""
+        """Recognise speech while it arrives: PartialTranscript and Transcript per segment, then TurnDone."""
         decoder = {"format": asdict(format)} | ({"language": language} if language else {})
 
         async def feeder(key: int) -> None:
@@ -117,24 +134,18 @@ class AsyncRuntime:
                 await push_audio(self._engine, key, piece)
             await push_audio(self._engine, key, b"", last=True)
 
-        async with aclosing(self._request(Mode.TRANSCRIBE, {"decoder": decoder}, feeder)) as events:
-            async for event in events:
-                yield event
+        return self._request(Mode.TRANSCRIBE, {"decoder": decoder}, feeder)
 
-    async def chat(
+    def chat(
         self, messages: Sequence[Mapping[str, Any]], sampling: Sampling = Sampling()
     ) -> AsyncGenerator[Event, None]:
         """Answer a list of chat messages: TextDelta as tokens are made, then TurnDone."""
         options = {"messages": [dict(message) for message in messages], "sampling": _given(sampling)}
-        async with aclosing(self._request(Mode.CHAT, {"llm": options})) as events:
-            async for event in events:
-                yield event
+        return self._request(Mode.CHAT, {"llm": options})
 
-    async def speak(self, text: str, *, speed: float = 1.0) -> AsyncGenerator[Event, None]:
+    def speak(self, text: str, *, speed: float = 1.0) -> AsyncGenerator[Event, None]:
         """Say `text`: AudioChunk as it is made, then TurnDone."""
-        async with aclosing(self._request(Mode.SPEAK, {"voice": {"text": text, "speed": speed}})) as events:
-            async for event in events:
-                yield event
+        return self._request(Mode.SPEAK, {"voice": {"text": text, "speed": speed}})
 
     async def converse(
         self,
@@ -154,25 +165,32 @@ class AsyncRuntime:
         if instructions is not None:
             llm["instructions"] = instructions
         extra = {"decoder": {"format": asdict(format), "vad": dict(vad or {})}, "llm": llm}
-        session = Session(self._engine, _starts(Mode.CONVERSE, route, extra), route, self._rate())
-        self._dispatcher.open[session.key] = session
-        await session.start()
+        starts, requests = _starts(Mode.CONVERSE, route, extra), self._dispatcher.open
+        session = Session(self._engine, starts, route, self._rate(), lambda key: requests.pop(key, None))
+        requests[session.key] = session
+        try:
+            await session.start()
+        except BaseException:
+            await self.end(session)
+            raise
         return session
 
     async def ask(self, audio: bytes | str | Path, format: AudioFormat = AudioFormat()) -> Answer:
         """One spoken question (bytes or a file) → the whole answer: transcript, words, samples, report."""
         collector = Collector(self._rate())
-        async for event in self.stream(audio, format):
-            collector.add(event)
+        async with aclosing(self.stream(audio, format)) as events:
+            async for event in events:
+                collector.add(event)
         return collector.answer()
 
     async def stream(
         self, audio: bytes | str | Path, format: AudioFormat = AudioFormat()
     ) -> AsyncGenerator[Event, None]:
-        """As `ask`, event by event while they happen."""
-        data = audio if isinstance(audio, bytes) else await asyncio.to_thread(Path(audio).read_bytes)
+        """As `ask`, event by event while they happen; a second question in the audio is a second turn."""
+        data = audio if isinstance(audio, bytes) else await asyncio.to_thread(_read, Path(audio))
         session = await self.converse(format)
         pushing = asyncio.create_task(_push_all(session, data))
+        pushing.add_done_callback(partial(_pass_on, session.fail))
         try:
             async for event in session.events():
                 yield event
@@ -181,16 +199,15 @@ class AsyncRuntime:
             await self.end(session)
 
     async def end(self, session: Session) -> None:
-        """Close a conversation and free its place."""
-        self._dispatcher.open.pop(session.key, None)
+        """Close a conversation and free its place; its unread events are dropped."""
         await session.close()
         session.drop()
 
     async def close(self) -> None:
-        """End every stage; requests that are open fail."""
-        self._dispatcher.closed = True
-        for key in tuple(self._dispatcher.open):
-            self._dispatcher.fail(key, StageDied("the runtime was closed", stage="runtime"))
+        """End every stage; requests that are open fail. A second call does nothing."""
+        error = StageDied("the runtime was closed", stage="runtime", where="runtime")
+        for request in tuple(self._dispatcher.open.values()):
+            request.fail(error)
         await asyncio.to_thread(self._engine.stop)
 
     async def __aenter__(self) -> AsyncRuntime:
@@ -206,36 +223,31 @@ class AsyncRuntime:
         self,
         mode: Mode,
         extra: Mapping[str, Mapping[str, Any]],
-        feeder: Callable[[int], Any] | None = None,
+        feeder: Callable[[int], Awaitable[None]] | None = None,
     ) -> AsyncGenerator[Event, None]:
         route = self._engine.check_up(mode)
         feed = Feed(mode, route, self._rate())
         key = self._engine.open_request(feed)
         self._dispatcher.open[key] = feed
-        self._dispatcher.routes[key] = route
-        feeding: asyncio.Task[None] | None = None
+        feeding = asyncio.create_task(self._feed(key, _starts(mode, route, extra), feeder))
+        feeding.add_done_callback(partial(_pass_on, feed.fail))
         try:
-            for stage, options in _starts(mode, route, extra).items():
-                await self._send_start(stage, key, options)
-            if feeder is not None:
-                feeding = asyncio.create_task(feeder(key))
-                feeding.add_done_callback(lambda task: _pass_on(task, feed))
             while (event := await feed.next()) is not None:
                 yield event
         finally:
-            if feeding is not None:
-                feeding.cancel()
+            feeding.cancel()
             self._dispatcher.open.pop(key, None)
-            self._dispatcher.routes.pop(key, None)
             self._engine.close_request(key)
             feed.close()
 
-    async def _send_start(self, stage: str, key: int, options: Mapping[str, Any]) -> None:
-        while True:
-            try:
-                return self._engine.send_start(stage, key, options)
-            except WouldBlock:
-                await asyncio.sleep(_SPACE_WAIT_S)
+    async def _feed(
+        self, key: int, starts: Mapping[str, Mapping[str, Any]], feeder: Callable[[int], Awaitable[None]] | None
+    ) -> None:
+        """What a request sends: its START to every stage of its route, then its data."""
+        for stage, options in starts.items():
+            await when_space(self._engine, key, partial(self._engine.send_start, stage, key, options))
+        if feeder is not None:
+            await feeder(key)
 
 
 class _Dispatcher:
@@ -244,32 +256,21 @@ class _Dispatcher:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.open: dict[int, Feed | Session] = {}
-        self.routes: dict[int, tuple[str, ...]] = {}
-        self.closed = False
 
     def stage_ready(self, name: str) -> None:
-        """Nothing waits for it: sessions tell a restarted stage when they next use it."""
+        """Nobody waits for it: what a restarted stage has to do is in its links already."""
 
     def stage_died(self, name: str) -> None:
         """Pass the death on to the loop."""
-        if not self._loop.is_closed():
+        try:
             self._loop.call_soon_threadsafe(self._died, name)
-
-    def fail(self, key: int, error: DpfError) -> None:
-        """End one request with an error."""
-        request = self.open.get(key)
-        if isinstance(request, Session):
-            request.stage_died("", error)
-        elif request is not None:
-            request.fail(error)
+        except RuntimeError:  # the loop is closed, and every request with it
+            return
 
     def _died(self, name: str) -> None:
         error = StageDied("its process died while it held the request", stage=name, remedy="it is restarted; try again")
-        for key, request in tuple(self.open.items()):
-            if isinstance(request, Session):
-                request.stage_died(name, error)
-            elif name in self.routes[key]:
-                request.fail(error)
+        for request in tuple(self.open.values()):
+            request.stage_died(name, error)
 
 
 class Runtime(SyncRuntime):
@@ -300,8 +301,14 @@ async def _push_all(session: Session, data: bytes) -> None:
     await session.finish()
 
 
-def _pass_on(task: asyncio.Task[None], feed: Feed) -> None:
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError("the audio cannot be read", where=str(path), found=error.strerror) from error
+
+
+def _pass_on(fail: Callable[[Any], None], task: asyncio.Task[None]) -> None:
+    """Tell whoever reads the request's events that sending to it failed; an error of the caller's own audio, too."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        if not isinstance(error, DpfError):
-            raise error
-        feed.fail(error)
+        fail(error)

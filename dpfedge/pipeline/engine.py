@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bound pipeline, running: a package and a board in, request places and links to the stages out.
 
-It knows requests as keys and messages; what a turn means is `turns.py`, what a caller sees is `dpfedge.runtime`.
+It knows requests as keys and messages; what a turn means is `feed.py`, what a caller sees is `dpfedge.runtime`.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import cbor2
+
 from dpfedge.binding import Bound, bind_here
-from dpfedge.errors import StageDied, StageError, WouldBlock
+from dpfedge.errors import StageDied, StageError, UsageError
 from dpfedge.limits import REQUESTS_MAX
 from dpfedge.link import LAST, Arena, Producer
 from dpfedge.package import open_package
@@ -20,18 +23,18 @@ from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.io import send_map, send_text
 from dpfedge.pipeline.processes import memory_of
 from dpfedge.pipeline.sink import Receiver, Sink
-from dpfedge.pipeline.supervisor import Supervisor, Watcher, Zygote
+from dpfedge.pipeline.supervisor import Supervisor, Watcher
+from dpfedge.pipeline.zygote import Zygote
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.tensors import DTYPE_CODES
 
 __all__ = ["Engine"]
 
 _OWNER = 0x7FFF_FFFF  # this process on its own links; stage incarnations count up from 1
-_READY_TIMEOUT_S = 120.0  # a cold 64 GB board maps 4 GB of weights from slow flash in under a minute
 
 
 class Engine:
-    """Owns the arena, the supervisor and the source links. Use its methods from one thread."""
+    """Owns the arena, the supervisor and the source links. Send from one thread; `stop`, `status` from any."""
 
     def __init__(self, zygote: Zygote, bound: Bound, watcher: Watcher) -> None:
         self.bound = bound
@@ -42,6 +45,9 @@ class Engine:
             name: self.arena.producer(f"source.{name}", _OWNER) for name in self.graph.names
         }
         self._sink = Sink(self.arena, self.graph.names, _OWNER)
+        self._pid = os.getpid()
+        self._stopped = False
+        self._stop_lock = threading.Lock()
 
     @classmethod
     def start(cls, package: str | Path, *, board: str, check: Literal["fast", "full"], watcher: Watcher) -> Engine:
@@ -51,22 +57,29 @@ class Engine:
             bound = bind_here(open_package(Path(package), check=check), board)
             engine = cls(zygote, bound, watcher)
         except BaseException:
-            zygote.stop()
+            zygote.stop(0.0)
             raise
-        engine._launch()
+        try:
+            engine._launch()
+        except BaseException:
+            engine.stop()
+            raise
         return engine
 
     def _launch(self) -> None:
-        fd = os.open(self.bound.package.path, os.O_RDONLY | os.O_CLOEXEC)
+        package = self.bound.package
+        fd = os.open(package.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self.supervisor.start(fd, self.bound.board.id, self.bound.board.placement)
+            # the file may have been replaced since it was opened above: the zygote compares the digest
+            setup = {"board": self.bound.board.id, "path": str(package.path), "manifest": package.manifest_sha256.hex()}
+            self.supervisor.start(fd, setup, self.bound.board.placement)
         finally:
             os.close(fd)
         self._sink.start()
 
     def wait_ready(self) -> None:
-        """Block until every stage is warm; StageError names one that cannot be."""
-        self.supervisor.wait_ready(_READY_TIMEOUT_S)
+        """Block until every stage is warm; StageError names one that cannot be, or tells that `stop` came first."""
+        self.supervisor.wait_ready()
 
     def facts(self) -> dict[str, Mapping[str, Any]]:
         """What each stage says of itself."""
@@ -80,57 +93,71 @@ class Engine:
 
     def close_request(self, key: int) -> None:
         """End the request in every stage and free its place; its key is stale from now on."""
+        if os.getpid() != self._pid:  # a forked child: the request is its parent's
+            return
         self._sink.detach(key)
-        self.arena.requests.cancel(key)
         self.arena.requests.close(key)
+        self.arena.requests.cancel(key)  # rings every stage; after the close, so that all of them see it
+
+    def live(self, key: int) -> bool:
+        """Whether the request is open and somebody can still serve it."""
+        return not self._stopped and self.arena.requests.live(key)
 
     def cancel_turns(self, key: int, before: int) -> None:
         """Cancel every turn of the request below `before` in every stage."""
         self.arena.requests.cancel(key, before)
 
     def check_up(self, mode: Mode) -> tuple[str, ...]:
-        """The route of a mode; StageError if a stage on it is down for good, StageDied while it restarts."""
+        """The route of a mode; StageError if a stage on it is down, StageDied before it served for the first time.
+
+        A stage that is being restarted is up: what it is sent waits in its link for the process that comes.
+        """
+        if os.getpid() != self._pid:
+            remedy = "open a Runtime in this process"
+            raise UsageError("the runtime belongs to the process that opened it", where="runtime", remedy=remedy)
+        if self._stopped:
+            raise UsageError("the runtime is closed", where="runtime", remedy="open it again")
         route = self.graph.route(mode)
         for name in route:
-            state = self.supervisor.stages[name].state
-            if state == "failed":
+            state = self.supervisor.stages[name]
+            if state.state == "failed":
                 raise StageError(
-                    "the stage is down; its restarts are used up", stage=name, remedy="restart the server, see its log"
+                    "the stage is down: it died too often", stage=name, remedy="it is tried again within a minute"
                 )
-            if state != "ready":
-                raise StageDied(f"the stage is {state}", stage=name, remedy="try again in a moment")
+            if not state.served:
+                raise StageDied(f"the stage is {state.state}", stage=name, remedy="try again in a moment")
         return route
 
     def send_start(self, stage: str, key: int, options: Mapping[str, Any]) -> None:
-        """The first message of a request on a stage; WouldBlock when its link is full."""
+        """A request's first message to a stage; WouldBlock when its link is full, InputError when it is too long."""
         send_map(self._source[stage], key, Kind.START, options)
 
+    def fits(self, stage: str, options: Mapping[str, Any]) -> bool:
+        """Whether a map is short enough for one message to the stage."""
+        return len(cbor2.dumps(dict(options))) <= self._source[stage].slot_bytes
+
     def send_text(self, stage: str, key: int, kind: Kind, text: str, turn: int) -> None:
-        """A text message to a stage; WouldBlock when its link is full."""
+        """A text message to a stage; WouldBlock when its link is full, InputError when it is too long."""
         send_text(self._source[stage], key, kind, text, turn=turn)
 
     def send_map(self, stage: str, key: int, kind: Kind, data: Mapping[str, Any], turn: int) -> None:
-        """A map message to a stage; WouldBlock when its link is full."""
+        """A map message to a stage; WouldBlock when its link is full, InputError when it is too long."""
         send_map(self._source[stage], key, kind, data, turn=turn)
 
-    def send_audio(self, key: int, data: memoryview, captured_ns: int, *, last: bool = False) -> bool:
-        """Write one piece of audio into the decoder's link; False when it is full. At most `audio_piece` bytes."""
+    def send_audio(self, key: int, data: memoryview, captured_ns: int, *, last: bool = False) -> None:
+        """Write one piece of audio into the decoder's link; WouldBlock when it is full. At most `audio_piece` bytes."""
         producer = self._source["decoder"]
-        try:
-            loan = producer.loan(max(1, len(data)))
-        except WouldBlock:
-            return False
+        loan = producer.loan(len(data))
         loan.view[: len(data)] = data
         producer.send(
             loan, kind=int(Kind.AUDIO), request=key, dtype=DTYPE_CODES["bytes"], shape=(len(data),), nbytes=len(data),
             captured_ns=captured_ns, flags=LAST if last else 0,
         )  # fmt: skip
-        return True
 
     @property
     def audio_piece(self) -> int:
         """The most bytes one `send_audio` takes."""
-        return self.arena.links["source.decoder"].slot_bytes
+        return self._source["decoder"].slot_bytes
 
     def status(self) -> dict[str, Any]:
         """Stages, links, and this process, for people and metrics."""
@@ -146,12 +173,20 @@ class Engine:
         return {"stages": stages, "server": own, "zygote": zygote, "links": self.link_stats()}
 
     def link_stats(self) -> dict[str, dict[str, int]]:
-        """Counters of every link."""
-        return {name: stats.as_dict() for name, stats in self.arena.stats().items()}
+        """Counters of every link; empty after `stop`."""
+        with self._stop_lock:
+            if self._stopped:
+                return {}
+            return {name: stats.as_dict() for name, stats in self.arena.stats().items()}
 
     def stop(self) -> None:
-        """End every stage and give all memory back."""
-        self.supervisor.stop()
-        self._sink.stop()
-        self.arena.close()
-        self.bound.package.close()
+        """End every stage and give all memory back; a second call, or one in a forked child, does nothing."""
+        if os.getpid() != self._pid:
+            return
+        with self._stop_lock:
+            stopped, self._stopped = self._stopped, True
+        if not stopped:
+            self.supervisor.stop()
+            self._sink.stop()
+            self.arena.close()
+            self.bound.package.close()

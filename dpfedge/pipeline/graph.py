@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from dpfedge.errors import ConfigError
@@ -76,7 +77,7 @@ class Graph:
         """Every link: source to each stage, each stage to the next one of the chain, each stage to the sink."""
         names = self.names
         pairs = [(SOURCE, name) for name in names]
-        pairs += [(a, b) for a, b in zip(_CHAIN, _CHAIN[1:], strict=False) if a in names and b in names]
+        pairs += [(a, b) for a, b in pairwise(_CHAIN) if a in names and b in names]
         pairs += [(name, SINK) for name in names]
         return tuple(_link(producer, consumer) for producer, consumer in pairs)
 

@@ -10,7 +10,7 @@ from typing import Any
 import cbor2
 import numpy as np
 
-from dpfedge.errors import LinkError, WouldBlock
+from dpfedge.errors import InputError, LinkError, WouldBlock
 from dpfedge.link import LAST, PARTIAL, Arena, Lease, Loan, Producer
 from dpfedge.stage.api import Array, Kind, Mode, Steps, Wait
 from dpfedge.tensors import DTYPE_CODES, DTYPES, TensorSpec
@@ -41,7 +41,10 @@ class LinkMessage:
 
     def map(self) -> Mapping[str, Any]:
         """The payload as a CBOR map."""
-        found = cbor2.loads(self._lease.view)
+        try:
+            found = cbor2.loads(self._lease.view)
+        except cbor2.CBORDecodeError as error:
+            raise LinkError("payload is no CBOR", where=f"message {self.kind.name}", found=str(error)) from error
         if not isinstance(found, dict):
             raise LinkError("payload is not a map", where=f"message {self.kind.name}", found=type(found).__name__)
         return found
@@ -108,6 +111,7 @@ class LinkIO:
         self.options = options
         self.mode = Mode(options["mode"])
         self.turn = 0
+        """Of the message received or sent last: what a failure now belongs to."""
         self.inbox: deque[LinkMessage] = deque()
         self._requests = arena.requests
         self._outputs = {port: producer for port, producer in outputs.items() if port in route}
@@ -147,7 +151,7 @@ class LinkIO:
         return self._bytes(port, kind, cbor2.dumps(dict(data)), turn, last)
 
     def _bytes(self, port: str, kind: Kind, data: bytes, turn: int, last: bool) -> Steps:
-        producer = self._outputs[port]
+        producer, self.turn = self._outputs[port], turn
         while True:
             try:
                 return _send(producer, self.key, kind, data, turn, last)
@@ -168,6 +172,11 @@ def send_map(
 
 
 def _send(producer: Producer, key: int, kind: Kind, data: bytes, turn: int, last: bool) -> None:
+    if len(data) > producer.slot_bytes:
+        raise InputError(
+            "the text is too long", where=f"link {producer.link}", found=f"{len(data)} bytes",
+            allowed=f"{producer.slot_bytes} bytes", remedy="send less at once",
+        )  # fmt: skip
     loan = producer.loan(len(data))
     loan.view[: len(data)] = data
     producer.send(loan, kind=int(kind), request=key, turn=turn, nbytes=len(data), flags=LAST if last else 0)

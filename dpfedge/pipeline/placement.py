@@ -22,9 +22,10 @@ class Place:
 
 
 def place(name: str, placement: Mapping[str, Mapping[str, Any]]) -> Place:
-    """The place of stage `name`; threads are never more than the cores it may use."""
+    """The place of stage `name`: of the board's cores those this process may use; threads are never more than cores."""
     wanted = placement.get(name, {})
-    cores = tuple(wanted.get("cores", ()))
-    available = len(cores) or len(os.sched_getaffinity(0))
+    allowed = os.sched_getaffinity(0)
+    cores = tuple(core for core in wanted.get("cores", ()) if core in allowed)
+    available = len(cores) or len(allowed)
     threads = max(1, min(int(wanted.get("threads", 1)), available))
     return Place(threads, cores, int(wanted.get("nice", 0)), int(wanted.get("spin_ns", 0)))

@@ -16,6 +16,8 @@ def memory_of(pid: int) -> dict[str, int]:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return {}
     fields = dict(line.split(":", 1) for line in text.splitlines()[1:])
+    if not fields:  # a process that is ending has no memory any more
+        return {}
     names = {"rss_bytes": "Rss", "pss_bytes": "Pss", "private_dirty_bytes": "Private_Dirty"}
     return {name: int(fields[field].split()[0]) * 1024 for name, field in names.items()}
 

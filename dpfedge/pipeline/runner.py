@@ -6,20 +6,18 @@ One thread, no lock: requests take turns at every `Wait`. It starts no process a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.errors import DpfError, WouldBlock
 from dpfedge.link import Arena, Consumer, Lease, Producer
+from dpfedge.pipeline.failure import describe
 from dpfedge.pipeline.io import LinkIO, LinkMessage, send_map
-from dpfedge.stage.api import Kind, Mode, Stage, Steps, Wait
+from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, Stage, Steps, Wait
 
 __all__ = ["StageRunner"]
-
-_SPACE_WAIT_NS = (
-    2_000_000  # a consumer's release rings no bell on the producer's side, so a full link is looked at again
-)
 
 
 @dataclass(slots=True)
@@ -27,6 +25,8 @@ class _Active:
     io: LinkIO
     steps: Steps
     wait: Wait = Wait.STEP
+    told: int = -1
+    """The turn whose cancel the generator has seen."""
 
 
 class StageRunner:
@@ -46,7 +46,8 @@ class StageRunner:
         }
         self._bell = arena.bell(stage.name)
         self._active: dict[int, _Active] = {}
-        self._failures: list[tuple[int, int, Mapping[str, Any]]] = []
+        self._early: dict[int, deque[LinkMessage]] = {}
+        self._failures: deque[tuple[int, int, Mapping[str, Any]]] = deque()
         self._stopping = False
 
     def stop(self) -> None:
@@ -55,79 +56,87 @@ class StageRunner:
         self._bell.ring()
 
     def run(self) -> None:
-        """Serve until `stop`."""
-        seen = self._bell.value()
-        while not self._stopping:
+        """Serve until `stop`; a full outgoing link rings this stage's bell when a slot is free again."""
+        while True:
+            seen = self._bell.value()  # before everything that is looked at: what comes later ends the wait
+            if self._stopping:
+                return
             if self.turn_over():
-                seen = self._bell.value()
-                if self._poll() == 0 and not self._runnable():
-                    timeout = _SPACE_WAIT_NS if self._blocked() else None
-                    seen = self._bell.wait(seen, timeout, self._spin_ns)
+                self._bell.wait(seen, None, self._spin_ns)
 
     def turn_over(self) -> bool:
         """Poll links and step every runnable request once; True when nothing is left to do now."""
-        self._poll()
+        self._drain(self._source)
+        for consumer in self._inputs:
+            self._drain(consumer)
         self._drop_dead()
         self._flush_failures()
         for key in [key for key, active in self._active.items() if self._wants_step(active)]:
             self._step(key)
-        return not self._runnable()
+        return not any(self._runnable(active) for active in self._active.values())
 
-    def _poll(self) -> int:
-        count = self._drain(self._source)
-        for consumer in self._inputs:
-            count += self._drain(consumer)
-        return count
+    # --- messages ---
 
-    def _drain(self, consumer: Consumer) -> int:
-        count = 0
+    def _drain(self, consumer: Consumer) -> None:
         while (lease := consumer.receive()) is not None:
-            count += 1
-            self._dispatch(lease)
-        return count
+            self._dispatch(lease, consumer is self._source)
 
-    def _dispatch(self, lease: Lease) -> None:
+    def _dispatch(self, lease: Lease, from_source: bool) -> None:
         if lease.kind == Kind.START:
             self._start(lease)
             return
-        if lease.request not in self._active and self._arena.requests.live(lease.request):
+        if lease.request not in self._active and not from_source:
             self._drain(self._source)  # START is always sent first, but on another link
         active = self._active.get(lease.request)
-        if active is None:
+        if active is not None:
+            active.io.inbox.append(LinkMessage(lease))
+        elif from_source or not self._arena.requests.live(lease.request):
             lease.release()
-            return
-        active.io.inbox.append(LinkMessage(lease))
+        else:
+            # a process before this one knew the request; its owner is about to start it here again
+            self._early.setdefault(lease.request, deque()).append(LinkMessage(lease))
 
     def _start(self, lease: Lease) -> None:
         message = LinkMessage(lease)
         options = message.map()
         message.release()
         route = frozenset((*options["route"], "sink"))
-        old = self._active.pop(lease.request, None)
-        if old is not None:
-            self._end(old)
         io = LinkIO(self._arena, self._outputs, lease.request, options, route)
-        self._active[lease.request] = _Active(io, self._stage.request(io))
+        waiting = self._early.pop(lease.request, deque())
+        if (old := self._active.pop(lease.request, None)) is not None:
+            old.steps.close()
+            waiting = old.io.inbox
+        io.inbox.extend(waiting)
+        self._active[lease.request] = _Active(io, self._begin(io))
+
+    def _begin(self, io: LinkIO) -> Steps:
+        # a stage may refuse a request before its first step; that is a failure of the request as any other
+        yield from self._stage.request(io)
 
     def _drop_dead(self) -> None:
         live = self._arena.requests.live
         for key in [key for key in self._active if not live(key)]:
             self._end(self._active.pop(key))
+        for key in [key for key in self._early if not live(key)]:
+            _release(self._early.pop(key))
+
+    # --- steps ---
 
     def _wants_step(self, active: _Active) -> bool:
-        return active.wait is not Wait.INPUT or bool(active.io.inbox)
+        return active.wait is Wait.SPACE or self._runnable(active)
 
-    def _runnable(self) -> bool:
-        return any(
-            active.wait is Wait.STEP or (active.wait is Wait.INPUT and active.io.inbox)
-            for active in self._active.values()
-        )
+    def _runnable(self, active: _Active) -> bool:
+        if active.wait is Wait.INPUT:
+            return bool(active.io.inbox) or self._newly_cancelled(active)
+        return active.wait is Wait.STEP
 
-    def _blocked(self) -> bool:
-        return bool(self._failures) or any(active.wait is Wait.SPACE for active in self._active.values())
+    def _newly_cancelled(self, active: _Active) -> bool:
+        return active.told != active.io.turn and self._arena.requests.cancelled(active.io.key, active.io.turn)
 
     def _step(self, key: int) -> None:
         active = self._active[key]
+        if self._newly_cancelled(active):
+            active.told = active.io.turn
         try:
             active.wait = next(active.steps)
         except StopIteration:
@@ -136,36 +145,29 @@ class StageRunner:
             self._fail(key, active, error)
 
     def _fail(self, key: int, active: _Active, error: DpfError) -> None:
-        self._failures.append((key, active.io.turn, describe(error, self._stage.name)))
+        io = active.io
+        self._failures.append((key, io.turn, describe(error, self._stage.name)))
         self._end(self._active.pop(key))
-        if active.io.mode is Mode.CONVERSE:
-            io = active.io
-            self._active[key] = _Active(io, self._stage.request(io), Wait.INPUT)
+        if io.mode is Mode.CONVERSE:
+            io.options = {**io.options, "turn": io.turn - io.turn % TURN_STRIDE}
+            self._active[key] = _Active(io, self._begin(io), Wait.INPUT)
         self._flush_failures()
 
     def _flush_failures(self) -> None:
         while self._failures:
             key, turn, data = self._failures[0]
             try:
-                send_map(self._outputs["sink"], key, Kind.FAILED, data, turn=turn, last=True)
+                if self._arena.requests.live(key):
+                    send_map(self._outputs["sink"], key, Kind.FAILED, data, turn=turn, last=True)
             except WouldBlock:
                 return
-            self._failures.pop(0)
+            self._failures.popleft()
 
     def _end(self, active: _Active) -> None:
         active.steps.close()
-        while active.io.inbox:
-            active.io.inbox.popleft().release()
+        _release(active.io.inbox)
 
 
-def describe(error: DpfError, stage: str) -> dict[str, Any]:
-    """An error as the plain map that travels to the sink."""
-    return {
-        "stage": stage,
-        "type": type(error).__name__,
-        "what": error.what,
-        "where": error.where,
-        "found": None if error.found is None else str(error.found),
-        "allowed": None if error.allowed is None else str(error.allowed),
-        "remedy": error.remedy,
-    }
+def _release(messages: deque[LinkMessage]) -> None:
+    while messages:
+        messages.popleft().release()

@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's far end: messages of every stage's sink link in, events of the right request out.
+"""The pipeline's far end: messages of every stage's sink link in, the receiver of the right request called.
 
-One thread waits on the sink's bell; it decodes small payloads and hands audio on as it lies in the link.
+One thread waits on the sink's bell; it decodes nothing and hands every message on as it lies in the link.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from dpfedge.link import Arena, Consumer
+from dpfedge.errors import LinkError
+from dpfedge.link import Arena, Consumer, Lease
 from dpfedge.pipeline.io import LinkMessage
 
 __all__ = ["Receiver", "Sink"]
+
+_log = logging.getLogger(__name__)
 
 
 class Receiver(Protocol):
     """One request's end of the pipeline; called from the sink's thread, must return at once."""
 
-    def receive(self, stage: str, message: LinkMessage, at_ns: int) -> None:
-        """Take one message; the receiver releases it."""
+    def receive(self, stage: str, message: LinkMessage, at_ns: int, scarce: bool) -> None:
+        """Take one message and release it; soon when `scarce`: half of the link's slots are in use."""
 
 
 class Sink:
@@ -42,7 +46,8 @@ class Sink:
         """End the thread; messages that are left stay in the links."""
         self._stopping = True
         self._bell.ring()
-        self._thread.join(timeout=2)
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def attach(self, key: int, receiver: Receiver) -> None:
         """Messages of request `key` go to `receiver` from now on."""
@@ -53,20 +58,27 @@ class Sink:
         self._receivers.pop(key, None)
 
     def _run(self) -> None:
-        seen = self._bell.value()
-        while not self._stopping:
-            if not self._drain():
-                seen = self._bell.wait(seen, None)
+        while True:
+            seen = self._bell.value()  # before everything that is looked at: what comes later ends the wait
+            if self._stopping:
+                return
+            for stage, consumer in self._consumers.items():
+                self._drain(stage, consumer)
+            self._bell.wait(seen, None)
 
-    def _drain(self) -> bool:
-        found = False
-        for stage, consumer in self._consumers.items():
-            while (lease := consumer.receive()) is not None:
-                found = True
-                message = LinkMessage(lease)
-                receiver = self._receivers.get(lease.request)
-                if receiver is None:
-                    message.release()
-                else:
-                    receiver.receive(stage, message, time.monotonic_ns())
-        return found
+    def _drain(self, stage: str, consumer: Consumer) -> None:
+        while (lease := _receive(stage, consumer)) is not None:
+            receiver = self._receivers.get(lease.request)
+            if receiver is None:
+                lease.release()
+            else:
+                scarce = 2 * consumer.live > consumer.slots
+                receiver.receive(stage, LinkMessage(lease), time.monotonic_ns(), scarce)
+
+
+def _receive(stage: str, consumer: Consumer) -> Lease | None:
+    while True:
+        try:
+            return consumer.receive()
+        except LinkError as error:  # the message is dropped; the other requests go on
+            _log.error("stage %s: %s", stage, error)

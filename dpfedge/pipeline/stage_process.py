@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of one stage process after the fork: load, warm, say ready, serve, exit; it never returns to its parent's code."""
+"""The life of one stage process after the fork: load, warm, say ready, serve, exit; it never returns to its parent."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -20,7 +21,8 @@ from dpfedge.backend.api import Budget
 from dpfedge.binding import Bound, BoundModel
 from dpfedge.errors import DpfError
 from dpfedge.link import Arena
-from dpfedge.pipeline.runner import StageRunner, describe
+from dpfedge.pipeline.failure import describe
+from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Stage
 
@@ -29,10 +31,10 @@ __all__ = ["run_stage"]
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
-def run_stage(command: Mapping[str, Any], bound: Bound, arena_fd: int, channel: socket.socket) -> NoReturn:
-    """Be the stage that `command` names, until SIGTERM or the parent's death; ends the process."""
+def run_stage(command: Mapping[str, Any], bound: Bound, arena_fd: int, channel: socket.socket, parent: int) -> NoReturn:
+    """Be the stage that `command` names, until SIGTERM or the death of process `parent`; ends the process."""
     name = command["stage"]
-    _become(name, command)
+    _become(name, command, parent)
     started = time.monotonic_ns()
     code = 1
     try:
@@ -48,8 +50,8 @@ def run_stage(command: Mapping[str, Any], bound: Bound, arena_fd: int, channel: 
         runner.run()
         code = 0
     except DpfError as error:
-        send_message(channel, {"error": describe(error, name)})
         print(f"dpfedge: stage {name}: {error}", file=sys.stderr, flush=True)
+        _last_words(channel, {"error": describe(error, name)})
     except BrokenPipeError:
         code = 0  # the supervisor is gone; nobody is left to be told
     finally:
@@ -59,17 +61,29 @@ def run_stage(command: Mapping[str, Any], bound: Bound, arena_fd: int, channel: 
         os._exit(code)
 
 
-def _become(name: str, command: Mapping[str, Any]) -> None:
+def _last_words(channel: socket.socket, data: Mapping[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        send_message(channel, data)
+
+
+def _become(name: str, command: Mapping[str, Any], parent: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(_PR_SET_NAME, f"dpf-{name}"[:15].encode(), 0, 0, 0)
-    if os.getppid() == 1:
+    if os.getppid() != parent:
         os._exit(1)  # the parent died before the request above took effect
     cores = set(command["cores"]) & os.sched_getaffinity(0)
     if cores:
         os.sched_setaffinity(0, cores)
     if command["nice"]:
-        os.nice(command["nice"])
+        _be_nice(name, command["nice"])
+
+
+def _be_nice(name: str, nice: int) -> None:
+    try:
+        os.nice(nice)
+    except PermissionError:
+        print(f"dpfedge: stage {name}: nice {nice} needs CAP_SYS_NICE; it stays at 0", file=sys.stderr, flush=True)
 
 
 def _build(name: str, command: Mapping[str, Any], bound: Bound) -> Stage:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts, watches and restarts the stage processes of one pipeline; it carries no request and reads no message.
 
-One thread waits on the zygote's socket, each stage's channel and each stage's pidfd. A stage that dies has its loans
-and leases taken back and is forked again, after a pause that grows with every death; too many deaths open the circuit
-breaker and the stage stays down until the pipeline is started again.
+One thread owns everything here: it waits on the zygote's socket, each stage's channel and each stage's pidfd. A stage
+that dies has its loans and leases taken back and is forked again, after a pause that grows with every death; too many
+deaths open the circuit breaker, and the stage stays down until the window of these deaths has passed. A zygote that
+dies takes its stages with it; a new one is started for the package that was opened first.
 """
 
 from __future__ import annotations
@@ -13,22 +14,21 @@ import select
 import selectors
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from dpfedge.errors import StageError
-from dpfedge.limits import STAGE_RESTARTS_MAX, STAGE_RESTARTS_WINDOW_S
+from dpfedge.limits import STAGE_RESTARTS_MAX, STAGE_RESTARTS_WINDOW_S, STAGE_START_MAX_S
 from dpfedge.link import Arena
 from dpfedge.pipeline.graph import Graph, StageNode
 from dpfedge.pipeline.placement import place
 from dpfedge.pipeline.wire import receive_message, send_message
-from dpfedge.pipeline.zygote import environment
+from dpfedge.pipeline.zygote import Zygote
 
 __all__ = ["StageState", "Supervisor", "Watcher"]
 
@@ -36,7 +36,7 @@ _BACK_OFF_S = (0.0, 0.1, 0.5, 2.0, 5.0)
 
 
 class Watcher(Protocol):
-    """Told about stages from the supervisor's thread; must return at once."""
+    """Told about stages from the supervisor's thread; must return at once and raise nothing."""
 
     def stage_ready(self, name: str) -> None:
         """A stage is warm and serves."""
@@ -47,10 +47,11 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class StageState:
-    """What is known of one stage's process."""
+    """What is known of one stage's process; written by the supervisor's thread only."""
 
     node: StageNode
     state: str = "starting"
+    """`starting`, `ready`, `restarting`, or `failed`: down for good, or until the circuit breaker closes."""
     pid: int = 0
     pidfd: int = -1
     owner: int = 0
@@ -64,177 +65,215 @@ class StageState:
     deaths: deque[float] = field(default_factory=lambda: deque(maxlen=STAGE_RESTARTS_MAX))
 
 
-class Zygote:
-    """The warmed parent process, started before anything else so that its imports overlap the rest of the start."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "dpfedge.pipeline.zygote", str(theirs.fileno())]
-        self.process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=environment(os.environ), stdin=subprocess.DEVNULL
-        )
-        theirs.close()
-        self.control = ours
-
-    def stop(self) -> None:
-        """End it and, through it, every stage that is left."""
-        self.control.close()
-        try:
-            self.process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
 class Supervisor:
     """Owns the zygote and the stage processes of one pipeline."""
 
     def __init__(self, zygote: Zygote, graph: Graph, arena: Arena, watcher: Watcher) -> None:
-        self._zygote, self._arena, self._watcher = zygote, arena, watcher
+        self._arena, self._watcher = arena, watcher
+        self._zygote: Zygote | None = zygote
+        self.zygote_pid = zygote.process.pid
+        """The warmed parent's process id."""
         self.stages = {node.name: StageState(node) for node in graph.stages}
         self._selector = selectors.DefaultSelector()
         self._wake_r, self._wake_w = os.pipe()
-        self._due: list[tuple[float, str]] = []
-        self._stopping = False
-        self._changed = threading.Condition()
+        self._due: list[tuple[float, Callable[[], None]]] = []
+        self._setup: dict[str, Any] = {}
+        self._package_fd = -1
+        self._zygote_error: Mapping[str, Any] | None = None
+        self._zygote_deaths: deque[float] = deque(maxlen=STAGE_RESTARTS_MAX)
         self._placement: Mapping[str, Mapping[str, Any]] = {}
         self._incarnation = 0
-        self._thread = threading.Thread(target=self._watch, name="dpf-supervisor", daemon=True)
+        self._stopping = self._closed = False
+        self._grace_s = 2.0
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="dpf-supervisor", daemon=True)
 
-    def start(self, package_fd: int, board: str, placement: Mapping[str, Mapping[str, Any]]) -> None:
-        """Tell the zygote what to serve and fork every stage; returns before they are ready."""
-        self._placement = placement
-        send_message(self._zygote.control, {"board": board}, [package_fd, self._arena.fd])
-        self._selector.register(self._zygote.control, selectors.EVENT_READ, ("zygote", ""))
+    def start(self, package_fd: int, setup: Mapping[str, Any], placement: Mapping[str, Mapping[str, Any]]) -> None:
+        """Tell the zygote what to serve and fork every stage; returns before they are ready.
+
+        `setup`: board, path and manifest (the digest the file must have). The descriptor stays the caller's.
+        """
+        self._setup, self._placement = dict(setup), placement
+        self._package_fd = os.dup(package_fd)
         self._selector.register(self._wake_r, selectors.EVENT_READ, ("wake", ""))
+        self._introduce()
         for name in self.stages:
             self._spawn(name)
         self._thread.start()
 
-    def wait_ready(self, timeout_s: float) -> None:
-        """Block until every stage serves; StageError names one that cannot."""
+    def wait_ready(self, timeout_s: float = STAGE_START_MAX_S) -> None:
+        """Block until every stage serves; StageError names one that cannot, or says that `stop` came first."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not self.ready():
                 self._raise_failed()
+                left = deadline - time.monotonic()
                 if self._stopping:
                     raise StageError("the pipeline was stopped while it started", stage=next(iter(self.stages)))
-                left = deadline - time.monotonic()
                 if left <= 0:
-                    slow = [name for name, state in self.stages.items() if state.state != "ready"]
-                    raise StageError(
-                        f"not ready after {timeout_s:.0f} s",
-                        stage=slow[0],
-                        remedy="see the log above for what it is doing",
-                    )
+                    slow = next(name for name, state in self.stages.items() if state.state != "ready")
+                    remedy = "see the log above for what it is doing"
+                    raise StageError(f"not ready after {timeout_s:.0f} s", stage=slow, remedy=remedy)
                 self._changed.wait(left)
-
-    @property
-    def zygote_pid(self) -> int:
-        """The warmed parent's process id."""
-        return self._zygote.process.pid
 
     def ready(self) -> bool:
         """Whether every stage is warm."""
-        return all(state.state == "ready" for state in self.stages.values())
+        return not self._stopping and all(state.state == "ready" for state in self.stages.values())
 
     def stop(self, grace_s: float = 2.0) -> None:
-        """End every stage: SIGTERM, then SIGKILL after `grace_s`."""
-        self._stopping = True
-        self._notify()
-        for state in self.stages.values():
-            _signal(state, signal.SIGTERM)
-        deadline = time.monotonic() + grace_s
+        """End every stage: SIGTERM, then SIGKILL after `grace_s`. A second call does nothing."""
+        if self._stopping:
+            return
+        self._grace_s, self._stopping = grace_s, True
         with self._changed:
-            while any(state.pid for state in self.stages.values()) and time.monotonic() < deadline:
-                self._changed.wait(deadline - time.monotonic())
-        for state in self.stages.values():
-            _signal(state, signal.SIGKILL)
-        os.write(self._wake_w, b"x")
-        if self._thread.is_alive():
-            self._thread.join(timeout=grace_s)
-        self._zygote.stop()
-        self._close()
+            self._changed.notify_all()
+            if not self._closed:
+                os.write(self._wake_w, b"x")
+        if self._thread.ident is None:
+            self._close()
+        else:
+            self._thread.join()
 
-    def _close(self) -> None:
-        self._selector.close()
-        os.close(self._wake_r)
-        os.close(self._wake_w)
-        for state in self.stages.values():
-            self._drop(state)
+    # --- the supervisor's thread ---
 
-    def _raise_failed(self) -> None:
-        for name, state in self.stages.items():
-            if state.state == "failed":
-                error = state.error or {}
-                raise StageError(
-                    error.get("what") or "the process ended while it started", stage=name,
-                    found=error.get("found"), allowed=error.get("allowed"), remedy=error.get("remedy"),
-                )  # fmt: skip
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._round(self._next_due())
+            self._end_stages()
+        finally:
+            self._close()
 
-    def _spawn(self, name: str) -> None:
-        state = self.stages[name]
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._incarnation += 1
-        state.owner, state.state, state.channel, state.error = self._incarnation, "starting", ours, None
-        where = place(name, self._placement)
-        command = {
-            "stage": name, "model": state.node.model, "config": dict(state.node.config), "owner": state.owner,
-            "threads": where.threads, "cores": where.cores, "nice": where.nice, "spin_ns": where.spin_ns,
-        }  # fmt: skip
-        send_message(self._zygote.control, command, [theirs.fileno()])
-        theirs.close()
-        self._selector.register(ours, selectors.EVENT_READ, ("channel", name))
-
-    def _watch(self) -> None:
-        while not self._stopping or any(state.pid for state in self.stages.values()):
-            for key, _ in self._selector.select(self._next_due()):
-                what, name = key.data
-                if what == "wake":
-                    return
-                if what == "zygote":
-                    self._from_zygote()
-                elif what == "channel":
-                    self._from_stage(name)
-                else:
-                    self._died(name)
-            self._spawn_due()
+    def _round(self, timeout_s: float | None) -> None:
+        for key, _ in self._selector.select(timeout_s):
+            what, name = key.data
+            if what == "zygote":
+                self._from_zygote()
+            elif what == "channel":
+                self._from_stage(name)
+            elif what == "pidfd":
+                self._died(name)
+            else:
+                os.read(self._wake_r, 64)
+        now = time.monotonic()
+        due = [action for at, action in self._due if at <= now]
+        self._due = [(at, action) for at, action in self._due if at > now]
+        for action in due:
+            if not self._stopping:
+                action()
 
     def _next_due(self) -> float | None:
         return max(0.0, min(at for at, _ in self._due) - time.monotonic()) if self._due else None
 
-    def _spawn_due(self) -> None:
-        now = time.monotonic()
-        due = [name for at, name in self._due if at <= now]
-        self._due = [(at, name) for at, name in self._due if at > now]
-        for name in due:
-            if not self._stopping:
-                self._spawn(name)
+    def _after(self, pause_s: float, action: Callable[[], None]) -> None:
+        self._due.append((time.monotonic() + pause_s, action))
+
+    def _end_stages(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + self._grace_s
+            for state in self.stages.values():
+                _signal(state, number)
+            while any(state.pid for state in self.stages.values()) and (left := deadline - time.monotonic()) > 0:
+                self._round(left)
+
+    def _close(self) -> None:
+        with self._changed:
+            self._closed = True
+        if self._zygote is not None:
+            self._zygote.stop()
+            self._zygote = None
+        for state in self.stages.values():
+            self._drop(state)
+            state.state, state.pid = "failed", 0
+        self._notify()
+        self._selector.close()
+        for fd in (self._wake_r, self._wake_w, self._package_fd):
+            if fd >= 0:
+                os.close(fd)
+
+    # --- the zygote ---
+
+    def _introduce(self) -> None:
+        assert self._zygote is not None
+        self._selector.register(self._zygote.control, selectors.EVENT_READ, ("zygote", ""))
+        try:
+            send_message(self._zygote.control, self._setup, [self._package_fd, self._arena.fd])
+        except OSError:
+            return  # it is gone already; its socket says so in the next round
 
     def _from_zygote(self) -> None:
-        message, _ = receive_message(self._zygote.control)
+        assert self._zygote is not None
+        message, fds = receive_message(self._zygote.control)
         if not message:
-            self._selector.unregister(self._zygote.control)
-            self._zygote_gone()
-            return
-        state = self.stages[message["stage"]]
-        state.pid = message["pid"]
-        try:
-            state.pidfd = os.pidfd_open(state.pid)
-        except ProcessLookupError:
-            self._died(message["stage"])
-            return
-        self._selector.register(state.pidfd, selectors.EVENT_READ, ("pidfd", message["stage"]))
+            self._zygote_gone(self._zygote)
+        elif "stage" not in message:
+            self._zygote_error = message["error"]
+        elif message["pid"]:
+            state = self.stages[message["stage"]]
+            state.pid, state.pidfd = message["pid"], fds[0]
+            self._selector.register(state.pidfd, selectors.EVENT_READ, ("pidfd", message["stage"]))
+        else:
+            self._ended(message["stage"], {"what": "the process could not be started", "found": message["reason"]})
 
-    def _zygote_gone(self) -> None:
+    def _zygote_gone(self, zygote: Zygote) -> None:
+        _unregister(self._selector, zygote.control)
+        zygote.stop(0.0)
+        self._zygote = None
+        self._zygote_deaths.append(time.monotonic())
         for state in self.stages.values():
-            if state.state == "starting":
-                state.state = "failed"
-        self._notify()
+            if state.pid == 0 and state.channel is not None:
+                self._drop(state)
+        if not any(state.served for state in self.stages.values()):
+            for state in self.stages.values():
+                state.state, state.error = "failed", self._zygote_error
+            self._notify()
+        elif not self._stopping:
+            self._after(_pause(self._zygote_deaths), self._new_zygote)
+
+    def _new_zygote(self) -> None:
+        try:
+            self._zygote = Zygote()
+        except OSError:  # no memory or process for it now
+            self._after(_BACK_OFF_S[-1], self._new_zygote)
+            return
+        self.zygote_pid = self._zygote.process.pid
+        self._introduce()
+        for name, state in self.stages.items():
+            if state.pid == 0 and state.state == "starting":
+                self._spawn(name)
+
+    # --- stages ---
+
+    def _spawn(self, name: str) -> None:
+        """Ask the zygote for the stage; without a zygote the next one is asked."""
+        state = self.stages[name]
+        state.state, state.error = "starting", None
+        if self._zygote is None:
+            return
+        self._incarnation += 1
+        state.owner = self._incarnation
+        state.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._selector.register(state.channel, selectors.EVENT_READ, ("channel", name))
+        where = place(name, self._placement)
+        command = {
+            "stage": name, "owner": state.owner, "threads": where.threads, "cores": where.cores, "nice": where.nice,
+            "spin_ns": where.spin_ns,
+        }  # fmt: skip
+        try:
+            send_message(self._zygote.control, command, [theirs.fileno()])
+        except OSError:
+            return  # the zygote is gone; its socket says so in the next round
+        finally:
+            theirs.close()
+        self._after(STAGE_START_MAX_S, partial(self._late, state, state.owner))
+
+    def _late(self, state: StageState, owner: int) -> None:
+        if state.owner == owner and state.state == "starting":
+            _signal(state, signal.SIGKILL)
 
     def _from_stage(self, name: str) -> None:
         state = self.stages[name]
-        if state.channel is None:  # dropped by its pidfd in this same round
+        if state.channel is None:  # dropped in this same round
             return
         message, _ = receive_message(state.channel)
         if not message:
@@ -249,35 +288,33 @@ class Supervisor:
 
     def _died(self, name: str) -> None:
         state = self.stages[name]
-        if not state.pid:
+        if state.pidfd < 0:  # dropped in this same round
             return
-        self._last_words(name, state)
+        # the pidfd may become readable before the channel's last message was looked at
+        channel = state.channel
+        while channel is not None and channel in self._selector.get_map() and _readable(channel):
+            self._from_stage(name)
+        self._ended(name, state.error)
+
+    def _ended(self, name: str, error: Mapping[str, Any] | None) -> None:
+        state = self.stages[name]
         self._drop(state)
         self._arena.reclaim(state.owner)
-        state.pid = 0
-        now = time.monotonic()
-        while state.deaths and state.deaths[0] < now - STAGE_RESTARTS_WINDOW_S:
-            state.deaths.popleft()
-        state.deaths.append(now)
+        state.pid, state.error = 0, error
         if not self._stopping:
-            self._schedule(name, state, now)
+            self._schedule(name, state)
             self._watcher.stage_died(name)
         self._notify()
 
-    def _last_words(self, name: str, state: StageState) -> None:
-        # the pidfd may become readable before the channel's last message was looked at
-        if state.channel is not None and select.select([state.channel], [], [], 0)[0]:
-            self._from_stage(name)
-
-    def _schedule(self, name: str, state: StageState, now: float) -> None:
-        never_served = not state.served
-        if never_served or len(state.deaths) >= STAGE_RESTARTS_MAX:
-            state.state = "failed"
+    def _schedule(self, name: str, state: StageState) -> None:
+        state.deaths.append(time.monotonic())
+        if not state.served:
+            state.state = "failed"  # what keeps a stage from its first start does not go away by itself
             return
-        state.state = "restarting"
         state.restarts += 1
-        pause = _BACK_OFF_S[min(len(state.deaths), len(_BACK_OFF_S)) - 1]
-        self._due.append((now + pause, name))
+        pause = _pause(state.deaths)
+        state.state = "failed" if pause > _BACK_OFF_S[-1] else "restarting"
+        self._after(pause, partial(self._spawn, name))
 
     def _drop(self, state: StageState) -> None:
         if state.pidfd >= 0:
@@ -289,14 +326,40 @@ class Supervisor:
             state.channel.close()
             state.channel = None
 
+    # --- whoever waits ---
+
+    def _raise_failed(self) -> None:
+        for name, state in self.stages.items():
+            if state.state == "failed":
+                error = state.error or {}
+                raise StageError(
+                    error.get("what") or "the process ended while it started", stage=name,
+                    found=error.get("found"), allowed=error.get("allowed"), remedy=error.get("remedy"),
+                )  # fmt: skip
+
     def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
 
+def _pause(deaths: deque[float]) -> float:
+    """Seconds until the next try: by the number of deaths in the window; after too many, until the first leaves it."""
+    now = time.monotonic()
+    while deaths and deaths[0] <= now - STAGE_RESTARTS_WINDOW_S:
+        deaths.popleft()
+    if len(deaths) >= STAGE_RESTARTS_MAX:
+        return max(_BACK_OFF_S[-1] + 1.0, deaths[0] + STAGE_RESTARTS_WINDOW_S - now)
+    return _BACK_OFF_S[max(0, len(deaths) - 1)]
+
+
+def _readable(channel: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def _unregister(selector: selectors.BaseSelector, fileobj: int | socket.socket) -> None:
-    mapping = selector.get_map()  # None once the selector is closed
-    if mapping is not None and fileobj in mapping:
+    if fileobj in selector.get_map():
         selector.unregister(fileobj)
 
 

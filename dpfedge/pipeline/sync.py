@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
+from dpfedge.errors import UsageError
 from dpfedge.pipeline.events import Event
 
 __all__ = ["SyncRuntime"]
@@ -17,12 +19,14 @@ T = TypeVar("T")
 
 
 class SyncRuntime:
-    """Base of `Runtime`; `opener` makes the asynchronous runtime."""
+    """Base of `Runtime`; `opener` makes the asynchronous runtime. Any thread of the process may use it."""
 
     opener: ClassVar[Callable[..., Awaitable[Any]]]
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-        self._loop, self._thread = loop, thread
+        self._loop, self._thread, self._pid = loop, thread, os.getpid()
+        self._closing = threading.Lock()
+        self._closed = False
         self._inner: Any = None
 
     @classmethod
@@ -32,9 +36,11 @@ class SyncRuntime:
         thread = threading.Thread(target=loop.run_forever, name="dpf-loop", daemon=True)
         thread.start()
         runtime = cls(loop, thread)
+        opening = asyncio.run_coroutine_threadsafe(_await(cls.opener(package, **options)), loop)
         try:
-            runtime._inner = runtime._call(_await(cls.opener(package, **options)))
+            runtime._inner = opening.result()
         except BaseException:
+            opening.cancel()  # Ctrl-C while it starts: what was started is ended by the stop below
             runtime._stop()
             raise
         return runtime
@@ -69,11 +75,15 @@ class SyncRuntime:
         return self._iterate(self._inner.speak(text, **options))
 
     def close(self) -> None:
-        """End every stage; see `AsyncRuntime.close`."""
-        if self._inner is not None:
-            self._call(self._inner.close())
-            self._inner = None
-        self._stop()
+        """End every stage; see `AsyncRuntime.close`. In a forked child, and the second time, it does nothing."""
+        with self._closing:
+            if self._closed or os.getpid() != self._pid:
+                return
+            try:
+                self._call(self._inner.close())
+            finally:
+                self._closed = True
+                self._stop()
 
     def __enter__(self) -> Self:
         return self
@@ -84,24 +94,77 @@ class SyncRuntime:
         self.close()
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-    def _iterate(self, events: AsyncIterator[Event]) -> Iterator[Event]:
+        if problem := self._unusable():
+            coroutine.close()
+            raise problem
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            while True:
-                try:
-                    yield self._call(_await(anext(events)))
-                except StopAsyncIteration:
-                    return
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C in this thread must end the work on the loop, too
+            raise
+
+    def _unusable(self) -> UsageError | None:
+        if os.getpid() != self._pid:
+            remedy = "open a Runtime in this process"
+            return UsageError("the runtime belongs to the process that opened it", where="runtime", remedy=remedy)
+        if self._closed:
+            return UsageError("the runtime is closed", where="runtime", remedy="open it again")
+        return None
+
+    def _iterate(self, events: AsyncGenerator[Event, None]) -> Iterator[Event]:
+        pull = _Pull(events)
+        try:
+            while (event := self._call(pull.next())) is not None:
+                yield event
         finally:
-            self._call(events.aclose())  # type: ignore[attr-defined]
+            self._end(pull)
+
+    def _end(self, pull: _Pull) -> None:
+        if self._unusable() is not None:
+            return  # `close` has ended it
+        ending = asyncio.run_coroutine_threadsafe(pull.end(), self._loop)
+        if threading.current_thread() is not self._thread:  # the garbage collector may run this on the loop itself
+            ending.result()
 
     def _stop(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(timeout=5)
-            self._loop.close()
+        asyncio.run_coroutine_threadsafe(_end_everything(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Pull:
+    """One iteration of an asynchronous generator; used on the loop."""
+
+    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
+        self._events = events
+        self._pending: asyncio.Task[Any] | None = None
+
+    async def next(self) -> Event | None:
+        """The next event, None after the last."""
+        self._pending = asyncio.current_task()
+        return await anext(self._events, None)
+
+    async def end(self) -> None:
+        """Close the generator, also one that is still waiting for its next event."""
+        if self._pending is not None and not self._pending.done():
+            self._pending.cancel()
+            await asyncio.wait({self._pending})
+        await self._events.aclose()
 
 
 async def _await(awaitable: Awaitable[T]) -> T:
     return await awaitable
+
+
+async def _end_everything() -> None:
+    """Whoever waits on this loop gets a CancelledError before the loop ends."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()

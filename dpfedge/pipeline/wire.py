@@ -8,21 +8,28 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["receive_message", "send_message"]
+from dpfedge.errors import UsageError
 
-_MAX_BYTES = 64 * 1024
+__all__ = ["MAX_BYTES", "receive_message", "send_message"]
+
+MAX_BYTES = 64 * 1024
+"""Of one message; the kernel's default socket buffer takes three of them."""
 _MAX_FDS = 4
 
 
 def send_message(sock: socket.socket, data: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-    """Send one message; the descriptors stay open here."""
-    socket.send_fds(sock, [json.dumps(data).encode()], list(fds))
+    """Send one message; the descriptors stay open here. OSError when the peer is gone, UsageError when too long."""
+    text = json.dumps(data).encode()
+    if len(text) > MAX_BYTES:
+        # the receiver would get a cut message, and no error
+        raise UsageError("control message is too long", where="pipeline", found=f"{len(text)} bytes", allowed=MAX_BYTES)
+    socket.send_fds(sock, [text], list(fds))
 
 
 def receive_message(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Wait for one message; an empty map when the other side is gone."""
+    """Wait for one message; an empty map when the other side is gone. The descriptors are the caller's."""
     try:
-        data, fds, _, _ = socket.recv_fds(sock, _MAX_BYTES, _MAX_FDS)
+        data, fds, _, _ = socket.recv_fds(sock, MAX_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
         return {}, []
     return (json.loads(data) if data else {}), list(fds)

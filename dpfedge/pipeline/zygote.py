@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The warmed parent of all stage processes: spawn commands in, forked stages out.
 
-It imports the heavy libraries once and binds the package once; a stage is then a fork away (tens of milliseconds), shares
-those pages, and keeps the package that was opened even when the file is replaced. It creates no session and starts no
-thread: neither survives a fork. It ends when its supervisor's end of the socket closes.
+It imports the heavy libraries once and binds the package once; a stage is then a fork away (tens of milliseconds),
+shares those pages, and keeps the package that was opened even when the file is replaced. It creates no session and
+starts no thread: neither survives a fork. It ends when its supervisor closes the socket between them, or ends itself.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dpfedge.binding import Bound, bind_here
+from dpfedge.errors import DpfError, PackageError
 from dpfedge.package import open_package
+from dpfedge.pipeline.failure import describe
+from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.stage_process import run_stage
 from dpfedge.pipeline.wire import receive_message, send_message
 
-__all__ = ["environment", "main"]
+__all__ = ["Zygote", "environment", "main"]
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -29,18 +35,50 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, **quiet}
 
 
+class Zygote:
+    """The supervisor's side of a zygote, started before anything else: its imports overlap the rest of the start."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # -P: the folder the caller happens to stand in holds none of our modules
+        command = [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), str(os.getpid())]
+        try:
+            self.process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=environment(os.environ), stdin=subprocess.DEVNULL
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.control = ours
+
+    def stop(self, grace_s: float = 2.0) -> None:
+        """End it and, through it, every stage that is left."""
+        self.control.close()
+        try:
+            self.process.wait(timeout=grace_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Entry point of `python -m dpfedge.pipeline.zygote FD`."""
-    fd = int((sys.argv[1:] if argv is None else argv)[0])
+    """Entry point of `python -m dpfedge.pipeline.zygote FD PARENT`."""
+    fd, parent = (int(text) for text in (sys.argv[1:] if argv is None else argv))
     control = socket.socket(fileno=fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
     _warm()
-    setup, fds = receive_message(control)
-    if not setup:
+    try:
+        parent_fd = os.pidfd_open(parent)
+    except ProcessLookupError:
         return 0
-    package_fd, arena_fd = fds
-    bound = bind_here(open_package(Path(f"/proc/self/fd/{package_fd}"), check="fast"), setup["board"])
-    return _serve(control, bound, arena_fd)
+    if os.getppid() != parent:
+        return 0
+    try:
+        return _serve(control, parent_fd)
+    except BrokenPipeError:
+        return 0  # the supervisor is gone; nobody is left to be told
 
 
 def _warm() -> None:
@@ -48,21 +86,66 @@ def _warm() -> None:
     import onnxruntime  # noqa: F401
 
 
-def _serve(control: socket.socket, bound: Bound, arena_fd: int) -> int:
+def _serve(control: socket.socket, parent_fd: int) -> int:
+    setup, fds = _next(control, parent_fd)
+    if not setup:
+        return 0
+    package_fd, arena_fd = fds
+    try:
+        bound = _bind(package_fd, setup)
+        nodes = {node.name: node for node in Graph.from_manifest(bound.package.manifest.pipeline, "package").stages}
+    except DpfError as error:
+        send_message(control, {"error": describe(error, "zygote")})
+        return error.exit_code
     # children that end become no zombies and raise no signal: the supervisor watches them by pidfd
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        command, fds = receive_message(control)
+        command, fds = _next(control, parent_fd)
         if not command:
             return 0
-        pid = os.fork()
-        if pid == 0:
-            control.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            run_stage(command, bound, arena_fd, socket.socket(fileno=fds[0]))
+        node = nodes[command["stage"]]
+        _fork(control, {**command, "model": node.model, "config": dict(node.config)}, bound, arena_fd, fds[0])
         os.close(fds[0])
-        send_message(control, {"stage": command["stage"], "pid": pid})
+
+
+def _bind(package_fd: int, setup: Mapping[str, Any]) -> Bound:
+    package = open_package(Path(f"/proc/self/fd/{package_fd}"), check="fast")
+    if package.manifest_sha256.hex() != setup["manifest"]:
+        raise PackageError("the file was replaced while it was opened", where=setup["path"], remedy="start again")
+    return bind_here(package, setup["board"])
+
+
+def _next(control: socket.socket, parent_fd: int) -> tuple[dict[str, Any], list[int]]:
+    """The next message; an empty map when the supervisor closed the socket or its process ended."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    # a forked child of the supervisor may hold the socket's other end open long after the supervisor's death
+    poll.register(parent_fd, select.POLLIN)
+    ready = [fd for fd, _ in poll.poll()]
+    return ({}, []) if parent_fd in ready else receive_message(control)
+
+
+def _fork(control: socket.socket, command: Mapping[str, Any], bound: Bound, arena_fd: int, channel_fd: int) -> None:
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        send_message(control, {"stage": command["stage"], "pid": 0, "reason": error.strerror})
+        return
+    if pid == 0:
+        control.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        run_stage(command, bound, arena_fd, socket.socket(fileno=channel_fd), parent)
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        send_message(control, {"stage": command["stage"], "pid": 0, "reason": "it ended at once"})
+        return
+    send_message(control, {"stage": command["stage"], "pid": pid}, [pidfd])
+    os.close(pidfd)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # the libraries' own ends take longer than the stages may outlive their supervisor

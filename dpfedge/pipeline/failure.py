@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors on their way between processes: an error in, a small map out, and back; nothing is raised or sent here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpfedge import errors
+from dpfedge.errors import Busy, DpfError, StageError
+from dpfedge.limits import ERROR_PART_MAX_BYTES
+
+__all__ = ["describe", "rebuild"]
+
+_PARTS = ("where", "found", "allowed", "remedy")
+
+
+def describe(error: DpfError, stage: str) -> dict[str, Any]:
+    """The map of an error that `stage` raised; long parts (a caller's own text) are cut to fit any link's slot."""
+    parts = {name: getattr(error, name) for name in _PARTS}
+    shown = {name: None if value is None else _cut(str(value)) for name, value in parts.items()}
+    extra = {"retry_after_s": error.retry_after_s} if isinstance(error, Busy) else {}
+    return {"stage": stage, "type": type(error).__name__, "what": _cut(error.what), **shown, **extra}
+
+
+def rebuild(data: Mapping[str, Any]) -> DpfError:
+    """The error of a map, as the class it was; StageError for a class this version does not know."""
+    kind = getattr(errors, str(data.get("type")), None)
+    if not (isinstance(kind, type) and issubclass(kind, DpfError)):
+        kind = StageError
+    parts = {name: data.get(name) for name in _PARTS}
+    what = str(data.get("what") or "failed")
+    if issubclass(kind, StageError):
+        return kind(what, stage=data.get("stage"), **parts)
+    if issubclass(kind, Busy):
+        return kind(what, retry_after_s=int(data.get("retry_after_s") or 1), **parts)
+    return kind(what, **parts)
+
+
+def _cut(text: str) -> str:
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= ERROR_PART_MAX_BYTES else data[:ERROR_PART_MAX_BYTES].decode("utf-8", "ignore") + "…"
