@@ -117,10 +117,10 @@ class _Target:
                 imported.hints.get(name, {}),
             )
             lowered[name] = self.backend.lower(request)
-        places: dict[str, dict[str, tuple[str, int, int]]] = {}
+        places: dict[str, dict[str, tuple[str, int, int]]] = {name: {} for name in lowered}
         with WeightPool(writer, f"weights.{self.plan.id}.{model}") as pool:
-            for name, graph in lowered.items():
-                places[name] = {weight: pool.add(array) for weight, array in graph.weights.items()}
+            for weight, name in _by_size(lowered):
+                places[name][weight] = pool.add(lowered[name].weights[weight])
         graphs = {}
         for name, graph in lowered.items():
             section = writer.add(
@@ -161,6 +161,15 @@ class _Target:
             "decisions": decisions,
             "models": self.models,
         }
+
+
+def _by_size(lowered: Mapping[str, LoweredGraph]) -> list[tuple[str, str]]:
+    """(weight, graph), small ones first: they are read in place on each run, while large matrices are packed on loading.
+
+    Among each other they keep a few pages in memory; strewn between the large ones they would keep those, too.
+    """
+    rows = [(array.nbytes, key, name) for name, graph in lowered.items() for key, array in graph.weights.items()]
+    return [(key, name) for _, key, name in sorted(rows)]
 
 
 def _graph(section: str, graph: LoweredGraph, places: Mapping[str, tuple[str, int, int]], arch: str) -> dict[str, Any]:

@@ -199,12 +199,13 @@ class _Llama:
             return nodes.add(
                 "SimplifiedLayerNormalization", [residual, gamma], name, axis=-1, epsilon=epsilon
             ), residual
-        # not SkipSimplifiedLayerNormalization: onnxruntime's is slower than these two together
-        total = nodes.add("Add", [residual, skip], f"{name}.sum")
-        return nodes.add("SimplifiedLayerNormalization", [total, gamma], name, axis=-1, epsilon=epsilon), total
+        total = f"{name}.sum"
+        nodes.add("SkipSimplifiedLayerNormalization", [residual, skip, gamma], name, outputs=[name, "", "", total],
+                  domain=MICROSOFT, epsilon=epsilon)  # fmt: skip
+        return name, total
 
-    def _matmul(self, name: str, x: str, matrix: Blocks | Floats, sums: str | None = None) -> str:
-        """x·matrixᵀ; `sums` are the block sums of x if they are known."""
+    def _matmul(self, name: str, x: str, matrix: Blocks | Floats) -> str:
+        """x·matrixᵀ."""
         nodes = self.nodes
         if not isinstance(matrix, Blocks):
             return nodes.add("MatMul", [x, nodes.constant(f"{name}.values", matrix.T)], name)
@@ -225,12 +226,16 @@ class _Llama:
         if matrix.offsets is None:
             return name
         offsets = nodes.constant(f"{name}.offsets", matrix.offsets.T)
-        return nodes.add("Gemm", [sums or self._sums(name, x, columns), offsets, product], name)
+        return nodes.add("Gemm", [self._sums(name, x, columns), offsets, product], name)
 
     def _sums(self, name: str, x: str, columns: int) -> str:
         """Σ of x per block: f32[n, columns/32]."""
-        ones = np.kron(np.eye(columns // BLOCK, dtype=np.float32), np.ones((BLOCK, 1), np.float32))
-        return self.nodes.add("MatMul", [x, self.nodes.constant(f"sum_{columns}", ones)], f"{name}.sums")
+        nodes = self.nodes
+        shape = nodes.constant(f"blocks_{columns}", np.array([-1, columns // BLOCK, BLOCK], np.int64))
+        blocks = nodes.add("Reshape", [x, shape], f"{name}.blocks")
+        return nodes.add(
+            "ReduceSum", [blocks, nodes.constant("axis2", np.array([2], np.int64))], f"{name}.sums", keepdims=0
+        )
 
     def _layer(self, layer: int, residual: str, skip: str) -> tuple[str, str]:
         nodes, shape, base = self.nodes, self.shape, f"blk.{layer}"

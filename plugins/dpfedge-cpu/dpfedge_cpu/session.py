@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,9 @@ def session_options(budget: Budget, *, log_level: int = 3) -> onnxruntime.Sessio
     options.intra_op_num_threads = budget.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = log_level
+    # both keep memory per shape ever seen; speech and text bring a new shape with every request
+    options.enable_mem_pattern = False
+    options.enable_cpu_mem_arena = False
     spin = "1" if budget.spin else "0"
     options.add_session_config_entry("session.intra_op.allow_spinning", spin)
     options.add_session_config_entry("session.inter_op.allow_spinning", spin)
@@ -90,7 +94,24 @@ def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSessi
             list(graph.weights), views, [view.nbytes for view in views]
         )
     with mapped_errors(f"graph {graph.name}"):
-        return runtime().InferenceSession(bytes(graph.code), options, providers=["CPUExecutionProvider"])
+        session = runtime().InferenceSession(bytes(graph.code), options, providers=["CPUExecutionProvider"])
+    for view in graph.weights.values():
+        _forget_pages(view)
+    return session
+
+
+def _forget_pages(view: memoryview) -> None:
+    """Unmap pages that loading touched: onnxruntime packed most matrices into memory of its own.
+
+    Only for a mapping that was made read-only: there a page holds nothing but the file's bytes, and comes back when it
+    is read.
+    """
+    mapping = view.obj
+    if not isinstance(mapping, mmap.mmap) or not memoryview(mapping).readonly:
+        return
+    start = _address(np.frombuffer(view, np.uint8)) - _address(np.frombuffer(mapping, np.uint8))
+    aligned = start - start % mmap.PAGESIZE
+    mapping.madvise(mmap.MADV_DONTNEED, aligned, view.nbytes + start - aligned)
 
 
 class CpuExecutable:
