@@ -164,7 +164,7 @@ class _Target:
 
 
 def _by_size(lowered: Mapping[str, LoweredGraph]) -> list[tuple[str, str]]:
-    """(weight, graph), small ones first: they are read in place on each run, while large matrices are packed on loading.
+    """(weight, graph), small ones first: runs read them in place, while large matrices are packed on loading.
 
     Among each other they keep a few pages in memory; strewn between the large ones they would keep those, too.
     """
