@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from dpfedge_cpu import CpuBackend
+from dpfedge_cpu.lower import sign_weights
 from made_graphs import loaded, lowered
 from onnx import TensorProto, helper, numpy_helper
 
@@ -16,8 +18,6 @@ from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.compiler.nodes import MICROSOFT, Nodes
 from dpfedge.errors import BackendError
 from dpfedge.tensors import TensorSpec
-from dpfedge_cpu import CpuBackend
-from dpfedge_cpu.lower import sign_weights
 
 RANDOM = np.random.default_rng(5)
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from dpfedge_cpu import CpuBackend, dpfedge_register_backends
+from dpfedge_cpu.session import CpuExecutable, session_options
 from made_graphs import SECTION, loaded, lowered, view
 
 from dpfedge.backend.api import Budget
 from dpfedge.compiler.nodes import Nodes
 from dpfedge.errors import BackendError, Unsupported
 from dpfedge.tensors import TensorSpec
-from dpfedge_cpu import CpuBackend, dpfedge_register_backends
-from dpfedge_cpu.session import CpuExecutable, session_options
 
 WEIGHT = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) / 1000
 
