@@ -14,6 +14,8 @@ from dpfedge.stage.llm.tokenizer import Tokenizer
 
 __all__ = ["Answer", "answer_room", "prefill"]
 
+_BLOCK = 32  # tokens; most spoken questions are one block, and a longer dictation does not start again with each draft
+
 
 def answer_room(prompt: int, asked: int | None, default: int | None, context: int) -> int:
     """How many tokens the answer may have; ContextLengthError when prompt and the tokens asked for do not fit."""
@@ -29,17 +31,24 @@ def answer_room(prompt: int, asked: int | None, default: int | None, context: in
     return min(context - prompt, asked or default or context)
 
 
-def prefill(place: Place, tokens: Sequence[int], chunk: int, reuse: int) -> Iterator[int]:
+def prefill(place: Place, tokens: Sequence[int], chunk: int, newest: int) -> Iterator[int]:
     """Make `place` hold exactly `tokens` with the logits behind them; yields the tokens run after each chunk.
 
-    Of what the place shares with `tokens`, up to `reuse` tokens are kept. Logits differ in their last bits with the
-    number of tokens run at once: one request always gets one answer only if `reuse` does not depend on the place.
+    What the place shares with `tokens` is kept. Logits differ in their last bits with the number of tokens run at once,
+    so the newest message, which begins at `newest`, always runs in the same blocks and is kept in whole blocks only:
+    then neither a draft nor what else the place held changes the answer.
     """
     if place.holds(tokens):
         return
-    place.keep(min(common_prefix(place.tokens, tokens), reuse, len(tokens) - 1))
+    block = min(_BLOCK, chunk)
+    kept = min(common_prefix(place.tokens, tokens), len(tokens) - 1)
+    place.keep(kept if kept <= newest else newest + (kept - newest) // block * block)
     while (start := len(place.tokens)) < len(tokens):
-        place.run(tokens[start : start + chunk])
+        if newest - start > block:
+            stop = min(start + chunk, newest)
+        else:
+            stop = min(start + chunk, newest + block * (max(0, start - newest) // block + 1))
+        place.run(tokens[start:stop])
         yield len(place.tokens) - start
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpfedge.errors import ContextLengthError
+from dpfedge.stage.llm.cache import common_prefix
 from dpfedge.stage.llm.template import ChatTemplate, check_messages
 from dpfedge.stage.llm.tokenizer import Tokenizer
 
@@ -40,6 +41,10 @@ class Prompts:
         if self._bos is not None and tokens[:1] != [self._bos]:
             tokens.insert(0, self._bos)
         return tokens
+
+    def newest(self, messages: Sequence[Message], tokens: Sequence[int]) -> int:
+        """Where the last of `messages` begins in their `tokens`."""
+        return common_prefix(self.tokens(messages[:-1], answer=False), tokens) if messages[:-1] else 0
 
     def shared(self, messages: Sequence[Message]) -> list[int]:
         """The tokens that every prompt beginning with `messages` begins with."""

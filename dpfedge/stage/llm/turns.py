@@ -25,7 +25,6 @@ from dpfedge.stage.llm.tokenizer import Tokenizer
 __all__ = ["Chat", "Converse", "Parts"]
 
 
-_ALL = 1 << 62
 _WHOLE = 3  # a text known as a whole may have clauses this many times as long
 
 
@@ -90,10 +89,13 @@ class _Request:
         self.place: Place | None = None
         self.said = ""
 
-    def _prefill(self, place: Place, tokens: Sequence[int], turn: int, report: _Report, reuse: int = _ALL) -> Steps:
+    def _prefill(
+        self, place: Place, messages: Sequence[Mapping[str, str]], tokens: Sequence[int], turn: int, report: _Report
+    ) -> Steps:
         started = time.monotonic_ns()
+        newest = max(self.parts.prompts.newest(messages, tokens), common_prefix(self.parts.shared, tokens))
         report.prompt_tokens = report.cached_tokens = len(tokens)
-        for count in prefill(place, tokens, self.parts.settings.chunk_tokens, reuse):
+        for count in prefill(place, tokens, self.parts.settings.chunk_tokens, newest):
             report.cached_tokens -= count
             report.prefill_ns = time.monotonic_ns() - started
             yield Wait.STEP
@@ -159,8 +161,7 @@ class Chat(_Request):
         room = answer_room(len(tokens), asked, sampling.max_tokens, parts.pool.context)
         place = parts.pool.take(tokens)
         try:
-            last = common_prefix(parts.prompts.tokens(messages[:-1], answer=False) if messages[:-1] else (), tokens)
-            yield from self._prefill(place, tokens, turn, report, max(last, len(parts.shared)))
+            yield from self._prefill(place, messages, tokens, turn, report)
             report.finish = "cancelled"
             if not self.io.cancelled(turn):
                 yield from self._generate(Answer(place, parts.tokenizer, parts.ends, sampling, room), turn, report)
@@ -223,7 +224,7 @@ class Converse(_Request):
         draft.add("user", text, turn)
         tokens = draft.fit(self.parts.prompts, self._room())
         assert self.place is not None
-        yield from self._prefill(self.place, tokens, turn, _Report())
+        yield from self._prefill(self.place, draft.messages(), tokens, turn, _Report())
 
     def _transcript(self, text: str, turn: int) -> Steps:
         report = _Report()
@@ -271,7 +272,7 @@ class Converse(_Request):
         parts, place = self.parts, self.place
         assert place is not None
         tokens = self.talk.fit(parts.prompts, self._room())
-        yield from self._prefill(place, tokens, turn, report)
+        yield from self._prefill(place, self.talk.messages(), tokens, turn, report)
         report.finish = "cancelled"
         if not self.io.cancelled(turn):
             room = answer_room(len(tokens), None, self.sampling.max_tokens, parts.pool.context)

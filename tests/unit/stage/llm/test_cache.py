@@ -30,8 +30,7 @@ def test_place__steps_chunks_and_rollback_equal_one_run(graph: Callable[..., Any
     place = Pool(loaded, places=1, chunk=4).take(())
     for _ in prefill(place, [*TOKENS[:6], 99, 98, 97], 4, 99):
         pass
-    counts = list(prefill(place, TOKENS, 4, 99))
-    assert counts == [4]
+    assert list(prefill(place, TOKENS, 4, 99)) == [4]
     np.testing.assert_allclose(place.logits(), wanted, atol=1e-4)
     place.keep(7)
     for token in TOKENS[7:]:
@@ -49,11 +48,28 @@ def test_prefill__same_tokens_cost_nothing_until_their_logits_are_used(graph: Ca
     assert place.logits().any()
 
 
-def test_prefill__keeps_no_more_than_it_may(graph: Callable[..., Any]) -> None:
-    """`reuse` bounds what is taken from the place."""
-    place = Pool(graph(), places=1, chunk=64).take(())
-    place.run(TOKENS)
-    assert list(prefill(place, [*TOKENS[:8], 1, 2], 64, 5)) == [5]
+@pytest.mark.parametrize(
+    ("held", "newest", "counts"),
+    [
+        (0, 0, [32, 32, 26]),
+        (0, 50, [50, 32, 8]),
+        (45, 50, [37, 8]),
+        (60, 50, [32, 8]),
+        (85, 50, [8]),
+        (90, 50, [8]),
+        (10, 200, [80]),
+    ],
+)
+def test_prefill__the_newest_message_runs_in_the_same_blocks(
+    graph: Callable[..., Any], held: int, newest: int, counts: list[int]
+) -> None:
+    """Whatever part of it the place holds already."""
+    tokens = [3 + index % 200 for index in range(90)]
+    place = Pool(graph(context=128), places=1, chunk=128).take(())
+    if held:
+        place.run(tokens[:held])
+        place.logits()
+    assert list(prefill(place, tokens, 128, newest)) == counts
 
 
 def test_pool__gives_the_place_that_shares_most(graph: Callable[..., Any]) -> None:

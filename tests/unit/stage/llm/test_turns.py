@@ -122,10 +122,10 @@ def test_draft__right_one_makes_the_prompt_free(talk: Callable[..., Talk]) -> No
 def test_draft__wrong_one_is_rolled_back(talk: Callable[..., Talk]) -> None:
     """The common beginning stays, and the answer is that of a session without a draft."""
     session = talk()
-    session.io.put(Kind.DRAFT, "How is the", turn=FIRST)
+    session.io.put(Kind.DRAFT, "How is the weather in the mountains two", turn=FIRST)
     session.run()
-    report = session.hear("How is the weather?", FIRST).report(FIRST)
-    plain = talk().hear("How is the weather?", FIRST).report(FIRST)
+    report = session.hear("How is the weather in the mountains today?", FIRST).report(FIRST)
+    plain = talk().hear("How is the weather in the mountains today?", FIRST).report(FIRST)
     assert report["prompt_tokens"] == plain["prompt_tokens"]
     assert plain["cached_tokens"] < report["cached_tokens"] < report["prompt_tokens"]
     assert session.text(FIRST) == WORDS
