@@ -187,8 +187,8 @@ def test_transcribe__nothing_is_copied(runtime: Runtime, sentence: Any) -> None:
 
 
 TWO_CITIES = """It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of
-foolishness, it was the epoch of belief, it was the epoch of incredulity, it was the season of light, it was the season of
-darkness, it was the spring of hope, it was the winter of despair, we had everything before us, we had nothing before us,
-we were all going direct to heaven, we were all going direct the other way. In short, the period was so far like the
+foolishness, it was the epoch of belief, it was the epoch of incredulity, it was the season of light, it was the season
+of darkness, it was the spring of hope, it was the winter of despair, we had everything before us, we had nothing before
+us, we were all going direct to heaven, we were all going direct the other way. In short, the period was so far like the
 present period, that some of its noisiest authorities insisted on its being received, for good or for evil, in the
 superlative degree of comparison only."""

@@ -52,7 +52,14 @@ class Listener:
     """The state of one request; `run` is its life."""
 
     def __init__(
-        self, io: RequestIO, reader: AudioReader, vad: VoiceActivity, config: DecoderConfig, *, endpointing: bool
+        self,
+        io: RequestIO,
+        reader: AudioReader,
+        vad: VoiceActivity,
+        config: DecoderConfig,
+        *,
+        endpointing: bool,
+        first_turn: int = 0,
     ) -> None:
         self._io, self._reader, self._vad, self._config = io, reader, vad, config
         self._files = io.mode is Mode.TRANSCRIBE
@@ -67,7 +74,7 @@ class Listener:
         self._idle = FrameBuffer(np.zeros(_IDLE_SAMPLES, np.float32))
         self._buffer = self._idle
         self._slot: Slot | None = None
-        self._turn = int(io.options.get("turn", 0))
+        self._turn = first_turn
         self._start = 0
         self._shown = 0
         self._draft: int | None = None
@@ -94,6 +101,11 @@ class Listener:
             if last:
                 yield from self._finish()
                 return
+
+    @property
+    def turn(self) -> int:
+        """The number of the newest turn."""
+        return self._turn
 
     def close(self) -> None:
         """Give everything back."""

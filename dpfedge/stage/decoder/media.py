@@ -26,17 +26,20 @@ class MediaReader:
         """`container` is a demuxer's name (`mp3`, `mov`, …); InputError when PyAV is not installed."""
         self.container = container
         self._av = _library()
-        self._data = bytearray(head)
+        self._file = io.BytesIO()
+        self._file.write(head)
 
     def push(self, data: memoryview) -> Iterator[Frames]:
         """Keep the bytes; InputError when there are too many."""
-        self._data += data
-        if len(self._data) > BODY_MAX_BYTES:
-            raise self._wrong("the file is too large", f"over {len(self._data)} bytes", f"{BODY_MAX_BYTES} bytes")
+        self._file.write(data)
+        if self._file.tell() > BODY_MAX_BYTES:
+            raise self._wrong("the file is too large", f"over {self._file.tell()} bytes", f"{BODY_MAX_BYTES} bytes")
         return iter(())
 
     def finish(self) -> Iterator[Frames]:
         """Decode packet by packet; InputError when the bytes hold no audio that can be decoded."""
+        size = self._file.tell()
+        self._file.seek(0)
         try:
             yield from self._decode()
         except (self._av.error.FFmpegError, ValueError) as error:
@@ -44,10 +47,10 @@ class MediaReader:
                 return  # a recording that was cut off is worth what was decoded
             raise self._wrong("the file cannot be decoded", getattr(error, "strerror", None) or error) from error
         if not self.rate:
-            raise self._wrong("the file holds no audio that can be decoded", f"{len(self._data)} bytes")
+            raise self._wrong("the file holds no audio that can be decoded", f"{size} bytes")
 
     def _decode(self) -> Iterator[Frames]:
-        with self._av.open(io.BytesIO(self._data), format=self.container, metadata_errors="replace") as file:
+        with self._av.open(self._file, format=self.container, metadata_errors="replace") as file:
             if not file.streams.audio:
                 raise self._wrong("the file has no audio stream", f"{len(file.streams)} streams of other kinds")
             stream = file.streams.audio[0]

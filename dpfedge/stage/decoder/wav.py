@@ -150,6 +150,7 @@ class WavReader:
         if tag in _CODECS:
             raise Compressed(bytes(self._head))
         self.rate, self.channels = rate, channels
+        self._head.clear()
         self._pcm = PcmReader(_sample_format(tag, channels, align, bits), rate, channels)
 
     def _data(self, size: int) -> _Walk:

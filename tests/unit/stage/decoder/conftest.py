@@ -114,9 +114,11 @@ def listen(driver: Any) -> Any:
         piece_ms: float = 0.0,
         commands: dict[int, Kind] | None = None,
         end: bool = True,
+        stage: DecoderStage | None = None,
+        turn: int = 0,
     ) -> Any:
-        stage = DecoderStage(driver.Model("toy", {"vad": toy_vad()}, {}), config or {}, Budget())
-        io = ListenIO(mode, {"format": form, "vad": vad})
+        stage = stage or DecoderStage(driver.Model("toy", {"vad": toy_vad()}, {}), config or {}, Budget())
+        io = ListenIO(mode, {"format": form, "vad": vad, "turn": turn})
         steps = stage.request(io)
         for index, piece in enumerate(pieces):
             io.feed(piece, captured_ns=1 + int(index * piece_ms * 1e6))

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpfedge.errors import InputError
+from dpfedge.backend.api import Budget
+from dpfedge.errors import BackendError, InputError
 from dpfedge.limits import UTTERANCE_MAX_SAMPLES
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode
+from dpfedge.stage.decoder import DecoderStage
 
 PIECE = 1280  # 20 ms of f32
 
@@ -163,6 +165,32 @@ def test_run__quiet_speaker_is_made_louder(listen: Any, talk: Any, f32: Any) -> 
     assert len(io.utterances) == 2
     for _, samples, *_ in io.utterances:
         assert np.abs(samples).max() == pytest.approx(0.048, rel=0.1)
+
+
+def test_run__numbers_go_on(listen: Any, talk: Any, f32: Any) -> None:
+    """A conversation that is told again after a restart continues its numbers, above typed turns too."""
+    io = listen(pieces(talk(0.5, -0.5)), form=f32, turn=3 * TURN_STRIDE + 5)
+
+    assert [turn for turn, *_ in io.utterances] == [4 * TURN_STRIDE]
+
+
+def test_run__numbers_go_on_after_an_error(
+    listen: Any, talk: Any, f32: Any, driver: Any, toys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn that failed does not give its number to the next one."""
+    stage = DecoderStage(driver.Model("toy", {"vad": toys()}, {}), {}, Budget())
+    with monkeypatch.context() as patch:
+        patch.setattr("dpfedge.stage.decoder.segmenter.Segmenter.finish", _fail)
+        with pytest.raises(BackendError):
+            listen(pieces(talk(0.5, -0.5)), form=f32, stage=stage)
+
+    io = listen(pieces(talk(0.5, -0.5)), form=f32, stage=stage)
+
+    assert [turn for turn, *_ in io.utterances] == [2 * TURN_STRIDE]
+
+
+def _fail(*_: Any) -> None:
+    raise BackendError("the model failed", where="graph vad")
 
 
 def test_transcribe__segments_and_end(listen: Any, talk: Any, f32: Any, audio: Any) -> None:
