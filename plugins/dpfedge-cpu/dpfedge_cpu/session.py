@@ -87,6 +87,8 @@ def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSessi
     options = session_options(budget)
     for key, value in graph.options.get("session", {}).items():
         options.add_session_config_entry(key, value)
+    # a graph may name only the package's sections: without this it could read files of the working directory
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/dev/null/none")
     if graph.weights:
         options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
         views = list(graph.weights.values())

@@ -14,7 +14,7 @@ from dpfedge_cpu import CpuBackend, dpfedge_register_backends
 from dpfedge_cpu.session import CpuExecutable, session_options
 from made_graphs import SECTION, loaded, lowered, view
 
-from dpfedge.backend.api import Budget
+from dpfedge.backend.api import Budget, GraphView
 from dpfedge.compiler.nodes import Nodes
 from dpfedge.errors import BackendError, Unsupported
 from dpfedge.tensors import TensorSpec
@@ -214,6 +214,20 @@ def test_load__damaged_graph() -> None:
 
     with pytest.raises(BackendError):
         backend.load(broken, backend.devices(Path("/"))[0], Budget())
+
+
+@pytest.mark.parametrize("others", [{}, {"weights.other": memoryview(bytes(64))}])
+def test_load__reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: dict[str, memoryview]) -> None:
+    """A graph that names a file instead of a section of the package is refused, wherever the file lies."""
+    backend, graph = CpuBackend(), lowered(affine())
+    name = next(iter(graph.weights))
+    (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
+    monkeypatch.chdir(tmp_path)
+    for place in ("w.bin", str(tmp_path / "w.bin"), f"../{tmp_path.name}/w.bin"):
+        code = backend.finish(graph, {name: (place, 0, WEIGHT.nbytes)})
+        given = GraphView("graph", memoryview(code), graph.inputs, graph.outputs, others)
+        with pytest.raises(BackendError, match="graph graph: "):
+            backend.load(given, backend.devices(Path("/"))[0], Budget())
 
 
 def test_session_options__quiet_by_default() -> None:
