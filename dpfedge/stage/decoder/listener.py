@@ -102,11 +102,6 @@ class Listener:
                 yield from self._finish()
                 return
 
-    @property
-    def turn(self) -> int:
-        """The number of the newest turn."""
-        return self._turn
-
     def close(self) -> None:
         """Give everything back."""
         self._buffer = self._idle

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpfedge.backend.api import Budget
-from dpfedge.errors import BackendError, ModelError, StageError
+from dpfedge.errors import ModelError
 from dpfedge.stage.api import TURN_STRIDE, Mode, RequestIO, Steps
 from dpfedge.stage.decoder.config import FRAME, RATE, DecoderConfig
 from dpfedge.stage.decoder.container import open_reader
@@ -33,7 +33,6 @@ class DecoderStage:
             where, found = f"model {model.name}", ", ".join(graphs)
             raise ModelError("a voice activity model has one graph", where=where, found=found)
         self._executable = model.load(graphs[0], budget)
-        self._turns: dict[int, int] = {}
         ports = {spec.name for spec in (*self._executable.inputs, *self._executable.outputs)}
         if not ports >= {"input", "state", "output", "stateN"}:
             found, allowed = ", ".join(sorted(ports)), "input, state, output, stateN"
@@ -59,20 +58,16 @@ class DecoderStage:
         `{"type": "none"}` only FLUSH ends a turn) and `turn`, the newest number so far.
         """
         vad = io.options.get("vad") or {}
-        before = self._turns.pop(io.key, int(io.options.get("turn", 0)))
+        newest = int(io.options.get("turn", 0))
         listener = Listener(
             io,
             open_reader(io.options.get("format")),
             VoiceActivity(self._executable),
             self._config.for_request(vad),
             endpointing=vad.get("type") != "none",
-            first_turn=before // TURN_STRIDE * TURN_STRIDE if io.mode is Mode.CONVERSE else 0,
+            first_turn=newest // TURN_STRIDE * TURN_STRIDE if io.mode is Mode.CONVERSE else 0,
         )
         try:
             yield from listener.run()
-        except (StageError, BackendError):
-            if io.mode is Mode.CONVERSE:  # the conversation goes on: its numbers must rise
-                self._turns[io.key] = listener.turn
-            raise
         finally:
             listener.close()

@@ -114,10 +114,9 @@ def listen(driver: Any) -> Any:
         piece_ms: float = 0.0,
         commands: dict[int, Kind] | None = None,
         end: bool = True,
-        stage: DecoderStage | None = None,
         turn: int = 0,
     ) -> Any:
-        stage = stage or DecoderStage(driver.Model("toy", {"vad": toy_vad()}, {}), config or {}, Budget())
+        stage = DecoderStage(driver.Model("toy", {"vad": toy_vad()}, {}), config or {}, Budget())
         io = ListenIO(mode, {"format": form, "vad": vad, "turn": turn})
         steps = stage.request(io)
         for index, piece in enumerate(pieces):

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpfedge.backend.api import Budget
-from dpfedge.errors import BackendError, InputError
+from dpfedge.errors import InputError
 from dpfedge.limits import UTTERANCE_MAX_SAMPLES
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode
-from dpfedge.stage.decoder import DecoderStage
 
 PIECE = 1280  # 20 ms of f32
 
@@ -172,25 +170,6 @@ def test_run__numbers_go_on(listen: Any, talk: Any, f32: Any) -> None:
     io = listen(pieces(talk(0.5, -0.5)), form=f32, turn=3 * TURN_STRIDE + 5)
 
     assert [turn for turn, *_ in io.utterances] == [4 * TURN_STRIDE]
-
-
-def test_run__numbers_go_on_after_an_error(
-    listen: Any, talk: Any, f32: Any, driver: Any, toys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A turn that failed does not give its number to the next one."""
-    stage = DecoderStage(driver.Model("toy", {"vad": toys()}, {}), {}, Budget())
-    with monkeypatch.context() as patch:
-        patch.setattr("dpfedge.stage.decoder.segmenter.Segmenter.finish", _fail)
-        with pytest.raises(BackendError):
-            listen(pieces(talk(0.5, -0.5)), form=f32, stage=stage)
-
-    io = listen(pieces(talk(0.5, -0.5)), form=f32, stage=stage)
-
-    assert [turn for turn, *_ in io.utterances] == [2 * TURN_STRIDE]
-
-
-def _fail(*_: Any) -> None:
-    raise BackendError("the model failed", where="graph vad")
 
 
 def test_transcribe__segments_and_end(listen: Any, talk: Any, f32: Any, audio: Any) -> None:
