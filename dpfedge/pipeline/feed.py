@@ -232,7 +232,8 @@ class Feed:
             self.fail(error)
             return 0
         lost = [number for number, turn in self._turns.items() if _had_part(stage, turn, number)]
-        self._fail_turns(lost or ([0] if stage == "decoder" else []), error)
+        unheard = stage == "decoder" and not self._input_ended
+        self._fail_turns(lost or ([0] if unheard else []), error)
         self._check_end()
         return max(lost, default=0)
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small arena with every link of the demo's pipeline, and both of its ends in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import cbor2
+import pytest
+
+from dpfedge.link import Arena, Consumer, Lease, LinkSpec, Producer
+from dpfedge.pipeline.io import LinkMessage, send_map
+from dpfedge.stage.api import Kind, Mode, RequestIO, Steps
+
+SOURCE_OWNER, STAGE_OWNER = 1000, 1
+PAIRS = (
+    *(("source", name) for name in ("decoder", "encoder", "llm", "voice")),
+    ("decoder", "encoder"),
+    ("encoder", "llm"),
+    ("llm", "voice"),
+    *((name, "sink") for name in ("decoder", "encoder", "llm", "voice")),
+)
+
+
+class ToyStage:
+    """A stage whose requests are what `life` says."""
+
+    def __init__(self, name: str, life: Callable[[RequestIO], Steps]) -> None:
+        self.name, self._life = name, life
+
+    def warm(self) -> None:
+        return
+
+    def facts(self) -> Mapping[str, Any]:
+        return {}
+
+    def request(self, io: RequestIO) -> Steps:
+        return self._life(io)
+
+
+class Rig:
+    """An arena, its source and its sinks; `send` and `got` speak for whoever the stage under test speaks with."""
+
+    def __init__(self, slots: int = 4) -> None:
+        specs = [LinkSpec(f"{a}.{b}", a, b, slots, 8192) for a, b in PAIRS]
+        self.arena = Arena.create(specs, requests=4, name="test")
+        self._producers: dict[str, Producer] = {}
+        self._consumers: dict[str, Consumer] = {}
+
+    def producer(self, link: str) -> Producer:
+        if link not in self._producers:
+            self._producers[link] = self.arena.producer(link, SOURCE_OWNER)
+        return self._producers[link]
+
+    def consumer(self, link: str) -> Consumer:
+        if link not in self._consumers:
+            self._consumers[link] = self.arena.consumer(link, SOURCE_OWNER)
+        return self._consumers[link]
+
+    def start(self, stage: str, key: int, mode: Mode = Mode.CHAT, **options: Any) -> None:
+        send_map(
+            self.producer(f"source.{stage}"), key, Kind.START, {"mode": int(mode), "route": [stage, "voice"], **options}
+        )
+
+    def send(self, link: str, key: int, kind: Kind, data: Any = None, *, turn: int = 0, last: bool = False) -> None:
+        send_map(self.producer(link), key, kind, data or {}, turn=turn, last=last)
+
+    def lease(self, link: str) -> Lease | None:
+        return self.consumer(link).receive()
+
+    def got(self, link: str) -> list[tuple[Kind, int, Any]]:
+        """(kind, turn, payload) of every message that waits; they are released."""
+        found = []
+        while (lease := self.lease(link)) is not None:
+            message = LinkMessage(lease)
+            data = bytes(lease.view)
+            payload = data.decode() if message.kind in (Kind.TEXT, Kind.DRAFT) else cbor2.loads(data) if data else None
+            found.append((message.kind, message.turn, payload))
+            message.release()
+        return found
+
+    def held(self) -> dict[str, int]:
+        """Links with slots that somebody holds → how many."""
+        return {name: stats.loaned + stats.in_flight for name, stats in self.arena.stats().items() if
+                stats.loaned + stats.in_flight}  # fmt: skip
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    """A fresh arena of links with four slots each."""
+    one = Rig()
+    yield one
+    one.arena.close()
+
+
+@pytest.fixture
+def toy() -> type[ToyStage]:
+    """A stage made of one generator function."""
+    return ToyStage

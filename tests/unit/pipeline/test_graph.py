@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A package's pipeline section → stages, links, routes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpfedge.errors import ConfigError
+from dpfedge.pipeline.graph import ROUTES, Graph
+from dpfedge.stage.api import Mode
+
+ALL = {name: {"model": f"{name}-model", "depth": 1} for name in ("voice", "llm", "encoder", "decoder")}
+
+
+def _graph(*names: str) -> Graph:
+    return Graph.from_manifest({"stages": {name: ALL[name] for name in names or ALL}}, "x.dpfbin")
+
+
+def test_graph__keeps_chain_order() -> None:
+    """However the package orders them."""
+    graph = _graph()
+
+    assert graph.names == ("decoder", "encoder", "llm", "voice")
+    assert graph.stages[2].model == "llm-model"
+    assert graph.stages[2].config == {"depth": 1}
+
+
+def test_links__of_the_whole_chain() -> None:
+    """Source to each stage, each to the next, each to the sink."""
+    links = {spec.name: spec for spec in _graph().links()}
+
+    assert len(links) == 11
+    assert links["decoder.encoder"].consumer == "encoder"
+    assert {"source.voice", "llm.voice", "voice.sink"} <= set(links)
+    assert all(spec.policy == "fail" for spec in links.values())
+
+
+def test_links__of_a_part_leave_out_what_is_not_there() -> None:
+    """No link leads to a stage the package lacks."""
+    assert {spec.name for spec in _graph("llm").links()} == {"source.llm", "llm.sink"}
+    assert "decoder.encoder" not in {spec.name for spec in _graph("decoder", "llm").links()}
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_route__of_each_mode(mode: Mode) -> None:
+    """A whole pipeline can do everything."""
+    assert _graph().route(mode) == ROUTES[mode]
+
+
+def test_route__without_its_stage() -> None:
+    """The refusal names the missing stage and what there is."""
+    with pytest.raises(ConfigError, match=r"cannot speak; found no voice stage; allowed \('llm',\)"):
+        _graph("llm").route(Mode.SPEAK)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "words"),
+    [
+        ({}, "the package has no pipeline"),
+        ({"stages": {}}, "the package has no pipeline"),
+        ({"stages": []}, "the package has no pipeline"),
+        ({"stages": {"vision": {"model": "m"}}}, "unknown stage; found vision"),
+        ({"stages": {"llm": {}}}, "names no model"),
+        ({"stages": {"llm": {"model": 3}}}, "names no model"),
+    ],
+)
+def test_graph__refuses(pipeline: Any, words: str) -> None:
+    """The error says where and what is allowed."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        Graph.from_manifest(pipeline, "x.dpfbin")
+
+    assert str(caught.value).startswith("x.dpfbin")

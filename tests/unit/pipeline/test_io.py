@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stage sees of one request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpfedge.errors import InputError, LeaseError, LinkError, WouldBlock
+from dpfedge.pipeline.io import LinkIO, LinkMessage, send_map, send_text
+from dpfedge.stage.api import Kind, Mode, Wait
+
+
+@pytest.fixture
+def io(rig: Any) -> LinkIO:
+    """The llm's side of an open request."""
+    key = rig.arena.requests.open()
+    outputs = {port: rig.arena.producer(f"llm.{port}", 1) for port in ("voice", "sink")}
+    return LinkIO(rig.arena, outputs, key, {"mode": int(Mode.CHAT), "route": ["llm"]}, frozenset({"llm", "sink"}))
+
+
+def test_io__reads_mode_and_route(io: LinkIO) -> None:
+    """A port off the route does not exist for the request."""
+    assert io.mode is Mode.CHAT
+    assert io.has("sink")
+    assert not io.has("voice")
+    assert io.receive() is None
+
+
+def test_slot__is_the_receivers_memory(rig: Any, io: LinkIO) -> None:
+    """What is written into the slot is what the other end reads, uncopied."""
+    with pytest.raises(StopIteration) as done:
+        next(io.loan("sink", (4,), "f32"))
+    slot = done.value.value
+    slot.array[:] = [1, 2, 3, 4]
+    slot.send(3, kind=Kind.AUDIO, turn=7, captured_ns=5, last=True)
+
+    message = LinkMessage(rig.lease("llm.sink"))
+    assert message.array().tolist() == [1, 2, 3]
+    assert (message.kind, message.turn, message.captured_ns, message.last) == (Kind.AUDIO, 7, 5, True)
+    assert rig.arena.stats()["llm.sink"].copies == 0
+    message.release()
+    with pytest.raises(LeaseError):
+        message.array()
+
+
+def test_slot__sent_is_out_of_reach(rig: Any, io: LinkIO) -> None:
+    """The stage's handle shows nothing of it any more, and the slot is free after the release."""
+    with pytest.raises(StopIteration) as done:
+        next(io.loan("sink", (4,), "f32"))
+    slot = done.value.value
+    slot.send(4, kind=Kind.AUDIO, turn=1)
+    rig.lease("llm.sink").release()
+
+    assert slot.array.size == 0
+    assert rig.held() == {}
+
+
+def test_slot__published_grows_under_the_reader(rig: Any, io: LinkIO) -> None:
+    """Partial first, then the whole, in one slot."""
+    with pytest.raises(StopIteration) as done:
+        next(io.loan("sink", (2, 3), "f32"))
+    slot = done.value.value
+    slot.array[0] = 1
+    slot.publish(1, kind=Kind.AUDIO, turn=1)
+    slot.array[1] = 2
+    slot.send(2, kind=Kind.AUDIO, turn=1)
+    part, whole = LinkMessage(rig.lease("llm.sink")), LinkMessage(rig.lease("llm.sink"))
+
+    assert (part.partial, whole.partial) == (True, False)
+    assert part.array().shape == (1, 3)
+    assert np.shares_memory(part.array(), whole.array())
+    assert whole.array().tolist() == [[1, 1, 1], [2, 2, 2]]
+
+
+def test_slot__abandoned_is_free(rig: Any, io: LinkIO) -> None:
+    """Nothing arrives."""
+    with pytest.raises(StopIteration) as done:
+        next(io.loan("sink", (4,), "f32"))
+    done.value.value.abandon()
+
+    assert rig.lease("llm.sink") is None
+    assert rig.held() == {}
+
+
+def test_loan__waits_for_space(rig: Any, io: LinkIO) -> None:
+    """A full link yields SPACE until the consumer released."""
+    for _ in range(4):
+        list(io.text("sink", Kind.TEXT, "x", turn=1))
+    loan, text = io.loan("sink", (1,), "u8"), io.text("sink", Kind.TEXT, "y", turn=1)
+
+    assert next(loan) is Wait.SPACE
+    assert next(text) is Wait.SPACE
+    rig.got("llm.sink")
+    with pytest.raises(StopIteration):
+        next(loan)
+    with pytest.raises(StopIteration):
+        next(text)
+
+
+def test_turn__follows_what_was_received_and_sent(rig: Any, io: LinkIO) -> None:
+    """A failure belongs to the turn that was talked about last."""
+    rig.send("source.llm", io.key, Kind.RESPOND, turn=5)
+    io.inbox.append(LinkMessage(rig.arena.consumer("source.llm", 1).receive()))
+    io.receive()
+    assert io.turn == 5
+
+    list(io.map("sink", Kind.DONE, {}, turn=9))
+    assert io.turn == 9
+
+
+def test_cancelled__is_the_owners_word(rig: Any, io: LinkIO) -> None:
+    """Turns below the mark, and everything of a closed request."""
+    rig.arena.requests.cancel(io.key, 3)
+    assert (io.cancelled(2), io.cancelled(3)) == (True, False)
+
+    rig.arena.requests.close(io.key)
+    assert io.cancelled(3)
+
+
+def test_text__longer_than_a_slot_is_the_callers_mistake(rig: Any) -> None:
+    """Not a broken link."""
+    with pytest.raises(InputError, match=r"source\.llm: the text is too long; found 8193 bytes; allowed 8192 bytes"):
+        send_text(rig.producer("source.llm"), 1, Kind.TEXT, "x" * 8193)
+    assert rig.held() == {}
+
+
+def test_send__on_a_full_link(rig: Any) -> None:
+    """The caller decides whether to wait."""
+    for _ in range(4):
+        send_map(rig.producer("source.llm"), 1, Kind.START, {})
+
+    with pytest.raises(WouldBlock):
+        send_map(rig.producer("source.llm"), 1, Kind.START, {})
+
+
+@pytest.mark.parametrize("payload", ["nonsense", "\xff\xff"])
+def test_map__of_something_else(rig: Any, payload: str) -> None:
+    """A payload that is no map is a broken contract, not a crash."""
+    send_text(rig.producer("source.llm"), 1, Kind.START, payload)
+
+    with pytest.raises(LinkError, match="message START"):
+        LinkMessage(rig.arena.consumer("source.llm", 1).receive()).map()
