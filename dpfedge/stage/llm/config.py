@@ -28,6 +28,8 @@ class LlmConfig:
     sums: bool = False
     """Answer spoken arithmetic in conversations exactly, without the model."""
     sampling: Sampling = field(default_factory=Sampling)
+    warm_opening: bool = True
+    """Compute the opening's keys and values before the stage is ready; else the first request does, while it can."""
     places: int = 4
     """How many requests can be answered at the same time; each has its own key/value memory."""
     chunk_tokens: int = 128
@@ -81,6 +83,7 @@ SCHEMA: Mapping[str, Any] = _record(
                 "frequency_penalty": {**_NUMBER, "minimum": -2, "maximum": 2},
             }
         ),
+        "warm_opening": {"type": "boolean"},
         "places": {"type": "integer", "minimum": 1, "maximum": 64},
         "chunk_tokens": {"type": "integer", "minimum": 1, "maximum": 4096},
         "first_words": _COUNT,

@@ -43,8 +43,8 @@ class Prompts:
         return tokens
 
     def newest(self, messages: Sequence[Message], tokens: Sequence[int]) -> int:
-        """Where the last of `messages` begins in their `tokens`."""
-        return common_prefix(self.tokens(messages[:-1], answer=False), tokens) if messages[:-1] else 0
+        """Where the text of the last of `messages` begins in their `tokens`."""
+        return common_prefix(self.shared(messages[:-1]), tokens)
 
     def shared(self, messages: Sequence[Message]) -> list[int]:
         """The tokens that every prompt beginning with `messages` begins with."""

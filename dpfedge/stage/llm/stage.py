@@ -55,13 +55,14 @@ class LlmStage:
 
     def warm(self) -> None:
         """Run the opening of every conversation once and keep its keys and values for all of them."""
-        parts = self._parts
-        place = parts.pool.take(())
-        for _ in prefill(place, parts.shared or [0] * _WARM, parts.settings.chunk_tokens, 0):
+        parts, place = self._parts, self._parts.pool.take(())
+        opening = parts.shared if parts.settings.warm_opening else ()
+        tokens = opening or [0] * _WARM
+        for _ in prefill(place, tokens, parts.settings.chunk_tokens, len(tokens)):
             pass
         place.run((place.tokens[-1],))
-        place.keep(len(parts.shared))
-        parts.pool.prefix = Prefix(place) if parts.shared else None
+        place.keep(len(opening))
+        parts.pool.prefix = Prefix(place) if opening else None
         parts.pool.give(place)
 
     def facts(self) -> Mapping[str, Any]:

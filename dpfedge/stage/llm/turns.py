@@ -13,7 +13,7 @@ from typing import Any
 
 from dpfedge.errors import BackendError, DpfError, InputError, StageError
 from dpfedge.stage.api import TURN_STRIDE, Kind, Message, RequestIO, Steps, Wait
-from dpfedge.stage.llm.cache import Place, Pool, common_prefix
+from dpfedge.stage.llm.cache import Place, Pool, Prefix, common_prefix
 from dpfedge.stage.llm.clauses import Clauses
 from dpfedge.stage.llm.config import LlmConfig
 from dpfedge.stage.llm.engine import Answer, answer_room, prefill
@@ -93,7 +93,7 @@ class _Request:
         self, place: Place, messages: Sequence[Mapping[str, str]], tokens: Sequence[int], turn: int, report: _Report
     ) -> Steps:
         started = time.monotonic_ns()
-        newest = max(self.parts.prompts.newest(messages, tokens), common_prefix(self.parts.shared, tokens))
+        newest = self.parts.prompts.newest(messages, tokens)
         report.prompt_tokens = report.cached_tokens = len(tokens)
         for count in prefill(place, tokens, self.parts.settings.chunk_tokens, newest):
             report.cached_tokens -= count
@@ -101,6 +101,20 @@ class _Request:
             yield Wait.STEP
             if self.io.cancelled(turn):
                 return
+
+    def _open(self, place: Place) -> Steps:
+        """Compute the package's opening if no request before did; all later ones copy it."""
+        pool, shared = self.parts.pool, self.parts.shared
+        if pool.prefix is None and shared:
+            yield from self._begin(place, shared)
+            place.keep(len(shared))
+            pool.prefix = Prefix(place)
+
+    def _begin(self, place: Place, tokens: Sequence[int]) -> Steps:
+        """Make `place` hold a sequence that begins with `tokens`; what it holds of them already stays."""
+        if common_prefix(place.tokens, tokens) < len(tokens):
+            for _ in prefill(place, tokens, self.parts.settings.chunk_tokens, len(tokens)):
+                yield Wait.STEP
 
     def _generate(self, answer: Answer, turn: int, report: _Report) -> Steps:
         """Send the answer's text to the sink and its clauses to the voice; `said` grows with it."""
@@ -161,6 +175,8 @@ class Chat(_Request):
         room = answer_room(len(tokens), asked, sampling.max_tokens, parts.pool.context)
         place = parts.pool.take(tokens)
         try:
+            if common_prefix(parts.shared, tokens) == len(parts.shared):
+                yield from self._open(place)
             yield from self._prefill(place, messages, tokens, turn, report)
             report.finish = "cancelled"
             if not self.io.cancelled(turn):
@@ -185,8 +201,11 @@ class Converse(_Request):
 
     def run(self) -> Steps:
         """Turns until the runner closes the request; a turn that fails is reported and the conversation goes on."""
-        self.place = self.parts.pool.take(self.parts.prompts.tokens(self.talk.messages() or [_EMPTY]))
+        self.place = self.parts.pool.take(self.parts.prompts.shared(self.talk.messages()))
         try:
+            if self.talk.opening is self.parts.opening:
+                yield from self._open(self.place)
+            yield from self._prepare()
             while True:
                 message = self.io.receive()
                 if message is None:
@@ -195,10 +214,19 @@ class Converse(_Request):
                 turn, kind = message.turn, message.kind
                 try:
                     yield from self._handle(message)
+                    if kind is not Kind.DRAFT:
+                        yield from self._prepare()
                 except (StageError, BackendError) as error:
                     yield from self._failed(turn, kind, error)
         finally:
             self.parts.pool.give(self.place)
+
+    def _prepare(self) -> Steps:
+        """Compute what the next prompt begins with while nobody waits: the person listens or speaks."""
+        assert self.place is not None
+        tokens = self.parts.prompts.shared(self.talk.messages())
+        if len(tokens) <= self._room():
+            yield from self._begin(self.place, tokens)
 
     def _handle(self, message: Message) -> Steps:
         kind, turn = message.kind, message.turn
@@ -290,6 +318,3 @@ class Converse(_Request):
         shown = {name: None if value is None else str(value) for name, value in parts.items()}
         report = {"stage": "llm", "type": type(error).__name__, "what": error.what, **shown}
         yield from self.io.map("sink", Kind.FAILED, report, turn=turn, last=True)
-
-
-_EMPTY: Mapping[str, str] = {"role": "user", "content": ""}

@@ -131,12 +131,22 @@ def test_draft__wrong_one_is_rolled_back(talk: Callable[..., Talk]) -> None:
     assert session.text(FIRST) == WORDS
 
 
-def test_turn__history_grows_and_is_reused(talk: Callable[..., Talk]) -> None:
-    """The second prompt holds the first turn; most of it is in the place already."""
+def test_turn__history_grows_and_is_prepared(talk: Callable[..., Talk], ids: Callable[[str], list[int]]) -> None:
+    """The second prompt holds the first turn; only the new words are left to run when they come."""
     session = talk().hear("How is the weather?", FIRST).hear("And now?", SECOND)
     first, second = session.report(FIRST), session.report(SECOND)
     assert second["prompt_tokens"] > first["prompt_tokens"] + 7
-    assert second["cached_tokens"] >= first["prompt_tokens"]
+    assert second["prompt_tokens"] - second["cached_tokens"] == len(ids("And now?<|im_end|>\n<|im_start|>assistant\n"))
+
+
+def test_opening__computed_by_the_first_request(make_stage: Any, driver: Any, ids: Any) -> None:
+    """When the warm-up leaves it out; what is reused, and so the answer, is the same."""
+    late = make_stage([*ids(WORDS), END], {**CONFIG, "warm_opening": False})
+    assert late._parts.pool.prefix is None
+    sessions = [Talk(late, driver).run() for _ in range(2)]
+    assert late._parts.pool.prefix.tokens == tuple(late._parts.shared)
+    reports = [session.hear("How is the weather?", FIRST).report(FIRST) for session in sessions]
+    assert [report["cached_tokens"] for report in reports] == [len(late._parts.shared)] * 2
 
 
 def test_turn__history_given_at_the_start(talk: Callable[..., Talk]) -> None:
