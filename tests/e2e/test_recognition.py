@@ -175,6 +175,9 @@ def test_transcribe__events_in_order(runtime: Runtime, sentence: Any) -> None:
     kinds = [type(event) for event in events if not isinstance(event, PartialTranscript)]
 
     assert kinds == [SpeechStarted, SpeechStopped, Transcript, TurnDone]
+    start: Any
+    stop: Any
+    told: Any
     start, stop, told = (event for event in events if isinstance(event, SpeechStarted | SpeechStopped | Transcript))
     assert (start.at_ms, stop.at_ms) == (told.start_ms, told.end_ms)
 

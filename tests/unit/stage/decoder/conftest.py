@@ -68,7 +68,8 @@ class RecordingSlot:
     """A loaned cell; what it showed is kept with the flags."""
 
     def __init__(self, io: Any, array: Any) -> None:
-        self._io, self.array, self.shown = io, array, []
+        self._io, self.array = io, array
+        self.shown: list[tuple[int, Any]] = []
 
     def publish(self, used: int, *, kind: Kind, turn: int, captured_ns: int = 0) -> None:
         self.shown.append((used, self.array[:used].copy()))
@@ -89,7 +90,7 @@ class RecordingSlot:
 def listen(driver: Any) -> Any:
     """`listen(pieces, …)` runs one request of a decoder with the toy model and gives its driver."""
 
-    class ListenIO(driver.IO):  # type: ignore[misc, name-defined]
+    class ListenIO(driver.IO):  # type: ignore[misc]
         def __init__(self, mode: Mode, options: dict[str, Any]) -> None:
             super().__init__(mode, options, ("sink", "encoder"))
             self.published: list[Any] = []

@@ -40,7 +40,8 @@ def test_recognise__tokens_and_steps(recogniser: Moonshine, said: Any) -> None:
 
 def test_recognise__two_runs_take_turns(recogniser: Moonshine, said: Any) -> None:
     """Requests that take turns at every step do not mix."""
-    runs, texts = [recogniser.recognise(said(count)) for count in (2, 5)], {}
+    runs = [recogniser.recognise(said(count)) for count in (2, 5)]
+    texts: dict[int, list[int]] = {}
     while len(texts) < 2:
         for index, run in enumerate(runs):
             if index not in texts:
