@@ -92,13 +92,14 @@ async def talk(url: str, questions: list[str], out: Path) -> int:
     """Every question in one conversation."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
     model = (await client.models.list()).data[0].id
-    pcm = [await speak(client, question) for question in questions]
+    pcm = [trim(await speak(client, question)) for question in questions]
     good = 0
     async with client.realtime.connect(model=model) as connection:
         for number, (question, samples) in enumerate(zip(questions, pcm, strict=True), 1):
             turn = await ask(connection, question, samples)
             save(out / f"answer{number}.wav", turn.audio)
             show(number, turn, out / f"answer{number}.wav")
+            await asyncio.sleep(len(turn.audio) / 2 / RATE)  # a person listens before asking on
             good += bool(turn.answer and turn.audio)
     print(f"{good} of {len(questions)} spoken questions got a spoken answer")
     return 0 if good == len(questions) else 1
@@ -108,6 +109,14 @@ async def speak(client: AsyncOpenAI, text: str) -> bytes:
     """There is no microphone in a demo that must run anywhere: the package's own voice asks."""
     answer = await client.audio.speech.create(model="voice", voice="default", input=text, response_format="pcm")
     return answer.content
+
+
+def trim(pcm: bytes) -> bytes:
+    """Without the silence behind the last word, so that "end of the question" is where speech ends."""
+    end = len(pcm)
+    while end > PIECE and max(abs(value) for value in memoryview(pcm[end - PIECE : end]).cast("h")) < 300:
+        end -= PIECE
+    return pcm[:end]
 
 
 async def ask(connection, question: str, pcm: bytes) -> Turn:  # type: ignore[no-untyped-def]
@@ -137,10 +146,9 @@ async def ask(connection, question: str, pcm: bytes) -> Turn:  # type: ignore[no
 
 async def push(connection, turn: Turn, pcm: bytes) -> None:  # type: ignore[no-untyped-def]
     """20 ms at a time, then silence, as a microphone delivers it."""
-    words = pcm.rstrip(b"\0")
     start, index = time.monotonic(), 0
     while True:
-        piece = words[index * PIECE : (index + 1) * PIECE]
+        piece = pcm[index * PIECE : (index + 1) * PIECE]
         await asyncio.sleep(max(0.0, start + (index + 1) * 0.02 - time.monotonic()))
         if piece:
             turn.marks["end of the question"] = time.monotonic()

@@ -48,9 +48,10 @@ CHECKS: dict[str, Check] = {
 
 
 def voices(provider: Provider) -> tuple[str, ...]:
-    """The voices of the package."""
+    """The voices of the package; `default` is the first."""
     facts = provider.runtime.facts.get("voice", {})
-    return tuple(facts.get("voices") or ((facts["name"],) if "name" in facts else ()))
+    named = tuple(facts.get("voices") or ((facts["name"],) if "name" in facts else ()))
+    return (*named, "default") if named else ()
 
 
 def check_voice(provider: Provider, name: str) -> str:

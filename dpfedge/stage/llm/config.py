@@ -30,6 +30,8 @@ class LlmConfig:
     sampling: Sampling = field(default_factory=Sampling)
     warm_opening: bool = True
     """Compute the opening's keys and values before the stage is ready; else the first request does, while it can."""
+    history_turns: int | None = None
+    """Earlier turns of a conversation that the model is shown; None: as many as fit. Small models do better with few."""
     places: int = 4
     """How many requests can be answered at the same time; each has its own key/value memory."""
     chunk_tokens: int = 128
@@ -70,6 +72,7 @@ SCHEMA: Mapping[str, Any] = _record(
         },
         "replies": {"type": "array", "items": _record({"match": _TEXTS, "say": _TEXTS}, "match", "say")},
         "sums": {"type": "boolean"},
+        "history_turns": {"type": "integer", "minimum": 0},
         "sampling": _record(
             {
                 "max_tokens": _COUNT,

@@ -66,12 +66,18 @@ class Conversation:
 
     opening: Sequence[Message]
     entries: list[_Entry] = field(default_factory=list)
+    turns: int | None = None
+    """How many earlier turns a prompt holds; None: as many as fit."""
 
     @classmethod
-    def of(cls, opening: Sequence[Message], history: Any) -> Conversation:
+    def of(cls, opening: Sequence[Message], history: Any, turns: int | None = None) -> Conversation:
         """With the history a session brings along; InputError names the message that is wrong."""
         known = check_messages(history) if history else []
-        return cls(opening, [_Entry(message["role"], message["content"], -1) for message in known])
+        return cls(opening, [_Entry(message["role"], message["content"], -1) for message in known], turns)
+
+    def copy(self) -> Conversation:
+        """A conversation that may be changed without changing this one."""
+        return Conversation(self.opening, list(self.entries), self.turns)
 
     def add(self, role: str, content: str, turn: int) -> None:
         """Append what `role` said in `turn`."""
@@ -89,8 +95,15 @@ class Conversation:
         """Opening and entries as chat messages."""
         return [*self.opening, *({"role": entry.role, "content": entry.content} for entry in self.entries)]
 
+    def _forget_turns(self) -> None:
+        """Keep the newest message of the person and `turns` turns before it."""
+        asked = [index for index, entry in enumerate(self.entries) if entry.role == "user"]
+        if self.turns is not None and len(asked) > self.turns + 1:
+            del self.entries[: asked[-self.turns - 1]]
+
     def fit(self, prompts: Prompts, room: int) -> list[int]:
         """The prompt's tokens, at most `room`; the oldest entries are forgotten for that, the last one never."""
+        self._forget_turns()
         tokens = prompts.tokens(self.messages())
         if len(tokens) <= room:
             return tokens

@@ -195,7 +195,7 @@ class Converse(_Request):
         if instructions is not None and not isinstance(instructions, str):
             raise InputError("must be a string", stage="llm", where="instructions", found=type(instructions).__name__)
         opening = parts.opening if instructions is None else [{"role": "system", "content": instructions}]
-        self.talk = Conversation.of(opening, io.options.get("history"))
+        self.talk = Conversation.of(opening, io.options.get("history"), parts.settings.history_turns)
         self.sampling = parts.settings.sampling.with_request(io.options.get("sampling"))
         self.answers = 0
 
@@ -248,7 +248,7 @@ class Converse(_Request):
         """Compute the prompt of a transcript that may still change; nothing leaves."""
         if not text.strip() or self.io.cancelled(turn) or self.parts.replies.find(text, 1):
             return
-        draft = Conversation(self.talk.opening, list(self.talk.entries))
+        draft = self.talk.copy()
         draft.add("user", text, turn)
         tokens = draft.fit(self.parts.prompts, self._room())
         assert self.place is not None

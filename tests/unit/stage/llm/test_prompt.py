@@ -88,3 +88,19 @@ def test_fit__one_message_too_long(prompts: Prompts) -> None:
     talk.add("user", "x" * 500, 1)
     with pytest.raises(ContextLengthError, match="allowed 200 tokens"):
         talk.fit(prompts, 200)
+
+
+@pytest.mark.parametrize(
+    ("turns", "kept"), [(0, ["u3"]), (1, ["u2", "a2", "u3"]), (None, ["u1", "a1", "u2", "a2", "u3"])]
+)
+def test_conversation__shows_the_model_so_many_turns(prompts: Prompts, turns: int | None, kept: list[str]) -> None:
+    """The newest message and `turns` turns before it stay; None keeps all that fit."""
+    talk = Conversation(OPENING, turns=turns)
+    for number in (1, 2):
+        talk.add("user", f"u{number}", number)
+        talk.add("assistant", f"a{number}", number)
+    talk.add("user", "u3", 3)
+
+    talk.fit(prompts, 10_000)
+
+    assert [entry.content for entry in talk.entries] == kept
