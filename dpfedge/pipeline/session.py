@@ -131,7 +131,8 @@ class Session:
         if not turn:
             return
         self._engine.cancel_turns(self.key, turn + 1)
-        words = "".join(self._said.pop(turn, [])) if heard is None else heard
+        said = "".join(self._said.pop(turn, []))
+        words = said if heard is None else heard
         self._remember(turn, words)
         await self._control("llm", Kind.HEARD, {"text": words}, turn)
 

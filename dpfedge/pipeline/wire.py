@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,4 +33,6 @@ def receive_message(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
         data, fds, _, _ = socket.recv_fds(sock, MAX_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
         return {}, []
+    for fd in fds:
+        os.set_inheritable(fd, False)  # gVisor, for one, takes no notice of the flag above
     return (json.loads(data) if data else {}), list(fds)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board's placement, as far as this process may follow it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dpfedge.pipeline.placement import Place, place
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may use cores 0 to 3."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+
+
+@pytest.mark.usefixtures("cores")
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (None, Place(1, (), 0, 0)),
+        ({}, Place(1, (), 0, 0)),
+        ({"threads": 3}, Place(3, (), 0, 0)),
+        ({"threads": 9}, Place(4, (), 0, 0)),
+        ({"threads": 0}, Place(1, (), 0, 0)),
+        ({"threads": 4, "cores": [2, 3]}, Place(2, (2, 3), 0, 0)),
+        ({"threads": 4, "cores": [3, 4, 5, 6]}, Place(1, (3,), 0, 0)),
+        ({"threads": 2, "cores": [8, 9]}, Place(2, (), 0, 0)),
+        ({"nice": 5, "spin_ns": 20000}, Place(1, (), 5, 20000)),
+    ],
+)
+def test_place__is_what_the_process_may_use_of_the_boards(wanted: dict[str, object] | None, found: Place) -> None:
+    """Never more threads than cores; cores that are not ours are left out, and without any the kernel chooses."""
+    assert place("llm", {} if wanted is None else {"llm": wanted, "voice": {"threads": 2}}) == found
