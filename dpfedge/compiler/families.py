@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from dpfedge.compiler.importer.gguf import Gguf, open_gguf
 from dpfedge.compiler.importer.onnx import import_onnx
@@ -57,16 +59,23 @@ class Family:
     options: tuple[str, ...] = ()
 
 
+_VAD_PORTS = {"input": (1, 576), "state": (2, 1, 128), "output": (1, 1), "stateN": (2, 1, 128)}
+
+
 def _silero(files: Mapping[str, Path], options: Options) -> Imported:
     model = import_onnx(files["model"])
-    for value in (*model.graph.input, *model.graph.output):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param == "batch":
-                dim.dim_value = 1
     if sorted(value.name for value in model.graph.input) != ["input", "sr", "state"]:
-        raise ModelError(
-            "not a Silero VAD of version 5 or 6", where=str(files["model"]), allowed="inputs input, state, sr"
-        )
+        found = ", ".join(value.name for value in model.graph.input)
+        raise ModelError("not a Silero VAD of version 5 or 6", where=str(files["model"]), found=found)
+    # with known sizes and one rate the optimiser removes the graph's branches
+    rate = next(value for value in model.graph.input if value.name == "sr")
+    model.graph.input.remove(rate)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(16000, np.int64), "sr"))
+    for value in (*model.graph.input, *model.graph.output):
+        shape = value.type.tensor_type.shape
+        del shape.dim[:]
+        for size in _VAD_PORTS[value.name]:
+            shape.dim.add(dim_value=size)
     return Imported({"vad": model}, {"rate": 16000, "context": 64, "window": 512}, {})
 
 

@@ -123,6 +123,33 @@ def test_llm__exact_mode() -> None:
     assert np.linalg.norm(graph.run(feeds)["logits"][0, 0] - wanted) / np.linalg.norm(wanted) <= 1e-4
 
 
+def recording() -> np.ndarray[Any, Any]:
+    """Ten seconds of real speech, f32 at 16 kHz."""
+    with wave.open(str(pull("moonshine-speech-samples").path("beckett.wav"))) as file:
+        assert file.getframerate() == 16000
+        return np.frombuffer(file.readframes(160_000), "<i2").astype(np.float32) / 32768
+
+
+def test_vad__equals_the_original(package: Any) -> None:
+    """Every probability and state along ten seconds of speech is the original's."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    original = onnxruntime.InferenceSession(str(pull("silero-vad").path("silero_vad_16k_op15.onnx")), options)
+    graph, samples = load(package, "vad", "vad"), recording()
+    ours = theirs = np.zeros((2, 1, 128), np.float32)
+    probabilities = []
+    for start in range(0, len(samples) - 576, 512):
+        window = samples[None, start : start + 576]
+        found = graph.run({"input": np.ascontiguousarray(window), "state": ours})
+        wanted = original.run(["output", "stateN"], {"input": window, "state": theirs, "sr": np.array(16000)})
+        ours, theirs = found["stateN"], wanted[1]
+        probabilities.append((float(found["output"][0, 0]), float(wanted[0][0, 0])))
+    mine, reference = np.array(probabilities).T
+
+    assert np.abs(mine - reference).max() < 1e-4
+    assert mine.max() > 0.9
+
+
 def transcript(package: Any, samples: np.ndarray[Any, Any]) -> list[int]:
     """Greedy token ids, as the encoder stage decodes."""
     encode, first, step = (load(package, "speech", name) for name in ("encode", "decode_first", "decode_step"))
@@ -146,15 +173,12 @@ def transcript(package: Any, samples: np.ndarray[Any, Any]) -> list[int]:
 
 def test_speech__transcript_of_real_speech(package: Any) -> None:
     """The first ten seconds of a recording give its words."""
-    with wave.open(str(pull("moonshine-speech-samples").path("beckett.wav"))) as file:
-        assert file.getframerate() == 16000
-        samples = np.frombuffer(file.readframes(160_000), "<i2").astype(np.float32) / 32768
     data, place, entries = pull("moonshine-tiny-en").path("tokenizer.bin").read_bytes(), 0, list[bytes]()
     while place < len(data):
         entries.append(data[place + 1 : place + 1 + data[place]])
         place += 1 + data[place]
     text = (
-        b"".join(entries[token] for token in transcript(package, samples) if token > 258)
+        b"".join(entries[token] for token in transcript(package, recording()) if token > 258)
         .decode()
         .replace("\u2581", " ")
     )
