@@ -62,18 +62,27 @@ class Sink:
             seen = self._bell.value()  # before everything that is looked at: what comes later ends the wait
             if self._stopping:
                 return
-            for stage, consumer in self._consumers.items():
-                self._drain(stage, consumer)
+            self._drain(len(self._consumers))
             self._bell.wait(seen, None)
 
-    def _drain(self, stage: str, consumer: Consumer) -> None:
-        while (lease := _receive(stage, consumer)) is not None:
-            receiver = self._receivers.get(lease.request)
-            if receiver is None:
-                lease.release()
-            else:
-                scarce = 2 * consumer.live > consumer.slots
-                receiver.receive(stage, LinkMessage(lease), time.monotonic_ns(), scarce)
+    def _drain(self, count: int) -> None:
+        """Deliver what the first `count` stages sent, a cause before its effect.
+
+        A stage tells the sink before it tells the next stage. So once a later stage's message is here, what it follows
+        from lies in the earlier links already, and is delivered first.
+        """
+        for place, (stage, consumer) in enumerate(tuple(self._consumers.items())[:count]):
+            while (lease := _receive(stage, consumer)) is not None:
+                self._drain(place)
+                self._deliver(stage, consumer, lease)
+
+    def _deliver(self, stage: str, consumer: Consumer, lease: Lease) -> None:
+        receiver = self._receivers.get(lease.request)
+        if receiver is None:
+            lease.release()
+        else:
+            scarce = 2 * consumer.live > consumer.slots
+            receiver.receive(stage, LinkMessage(lease), time.monotonic_ns(), scarce)
 
 
 def _receive(stage: str, consumer: Consumer) -> Lease | None:

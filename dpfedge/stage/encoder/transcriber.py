@@ -255,14 +255,14 @@ class Transcriber:
             yield from self._io.text("sink", Kind.DRAFT, text, turn=turn.number)
 
     def _tell(self, turn: _Turn, said: _Said, captured_ns: int, reused: bool) -> Steps:
-        """The final words: first to the llm, because somebody waits for its answer."""
+        """The final words: to the sink before the llm, so that nobody sees an answer before its question."""
         text_ns = time.monotonic_ns()
         files = self._io.mode is Mode.TRANSCRIBE
-        if self._io.has("llm"):
-            yield from self._io.text("llm", Kind.TEXT, said.text, turn=turn.number, last=True)
         times = {name: turn.marks.get(name, 0) for name in ("start_ms", "end_ms")}
         if said.text or not files:
             yield from self._io.map("sink", Kind.TEXT, {"text": said.text, **times}, turn=turn.number)
+        if self._io.has("llm"):
+            yield from self._io.text("llm", Kind.TEXT, said.text, turn=turn.number, last=True)
         report = self._report(turn, said, reused) | times
         self._totals["segments"] += 1
         for name in ("tokens", "busy_ms", "audio_ms"):

@@ -31,7 +31,7 @@ class LlmConfig:
     warm_opening: bool = True
     """Compute the opening's keys and values before the stage is ready; else the first request does, while it can."""
     history_turns: int | None = None
-    """Earlier turns of a conversation that the model is shown; None: as many as fit. Small models do better with few."""
+    """Earlier turns that the model is shown; None: as many as fit. Small models do better with few."""
     places: int = 4
     """How many requests can be answered at the same time; each has its own key/value memory."""
     chunk_tokens: int = 128

@@ -137,9 +137,9 @@ class _Request:
 
     def _say(self, text: str, turn: int, clauses: Clauses | None, report: _Report) -> Steps:
         self.said += text
+        yield from self.io.text("sink", Kind.TEXT, text, turn=turn)
         for clause in clauses.push(text) if clauses else ():
             yield from self._clause(clause, turn, report)
-        yield from self.io.text("sink", Kind.TEXT, text, turn=turn)
 
     def _clause(self, clause: str, turn: int, report: _Report, *, last: bool = False) -> Steps:
         report.clauses += 1
