@@ -193,8 +193,8 @@ class CpuBinding:
     def run(self) -> None:
         """Run once; outputs that onnxruntime allocates are new on each run."""
         with mapped_errors(self._where):
-            if self._values is not None:
-                self._allocate(name for name in self._results if name not in self._fixed)
+            self._allocate(name for name in self._results if name not in self._fixed)
+            self._values = None  # the last run's outputs end here, not behind this run's
             self._executable.session.run_with_iobinding(self._io)
             self._values = self._io.get_outputs()
             for output, input in self._links.items():
