@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuBinding", "CpuExecutable", "open_session", "runtime"]
 
+_SPIN_US = "50"  # waking a worker takes about 20 µs, and a step of a language model has 570 operators
+
 
 def runtime() -> Any:
     """onnxruntime, imported with its telemetry off: otherwise it writes a database into the user's cache."""
@@ -74,9 +76,13 @@ def session_options(budget: Budget, *, log_level: int = 3) -> onnxruntime.Sessio
     # both keep memory per shape ever seen; speech and text bring a new shape with every request
     options.enable_mem_pattern = False
     options.enable_cpu_mem_arena = False
-    spin = "1" if budget.spin else "0"
-    options.add_session_config_entry("session.intra_op.allow_spinning", spin)
-    options.add_session_config_entry("session.inter_op.allow_spinning", spin)
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "1" if budget.spin or budget.threads > 1 else "0"
+    )
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if not budget.spin:
+        # long enough to meet the next operator of the same run, too short to be seen when idle
+        options.add_session_config_entry("session.intra_op.spin_duration_us", _SPIN_US)
     if affinities := _affinities(budget):
         options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
     return options

@@ -230,13 +230,29 @@ def test_load__reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ot
             backend.load(given, backend.devices(Path("/"))[0], Budget())
 
 
-def test_session_options__quiet_by_default() -> None:
-    """No spinning unless asked; the thread count is the budget's."""
-    still, spinning = session_options(Budget(threads=2)), session_options(Budget(spin=True))
+def test_session_options__spinning() -> None:
+    """One thread never spins; several do within a run and for a moment, for ever only when the budget says so."""
+    alone, several, spinning = (session_options(Budget(*given)) for given in ((1,), (2,), (2, (), True)))
 
-    assert still.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    assert still.intra_op_num_threads == 2
-    assert spinning.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+    assert alone.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert several.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+    assert several.get_session_config_entry("session.intra_op.spin_duration_us") == "50"
+    assert several.intra_op_num_threads == 2
+    with pytest.raises(RuntimeError):
+        spinning.get_session_config_entry("session.intra_op.spin_duration_us")
+
+
+def test_idle__takes_no_time() -> None:
+    """Half a second after a run with two threads no processor time passes."""
+    import time
+
+    backend = CpuBackend()
+    graph = backend.load(view(lowered(affine())), backend.devices(Path("/"))[0], Budget(threads=2))
+    graph.run({"x": rows(64)})
+    before = time.process_time()
+    time.sleep(0.5)
+
+    assert time.process_time() - before < 0.05
 
 
 def test_session_options__pins_workers() -> None:
