@@ -280,11 +280,17 @@ class Supervisor:
             _unregister(self._selector, state.channel)
         elif "error" in message:
             state.error = message["error"]
-        else:
+        elif self._known(state):
             state.facts, state.load_ms, state.warm_ms = message["facts"], message["load_ms"], message["warm_ms"]
             state.state, state.served = "ready", True
             self._watcher.stage_ready(name)
             self._notify()
+
+    def _known(self, state: StageState) -> bool:
+        """Whether the stage's process is known; a quick stage may be ready before the zygote could say which it is."""
+        while state.pidfd < 0 and self._zygote is not None:
+            self._from_zygote()
+        return state.pidfd >= 0
 
     def _died(self, name: str) -> None:
         state = self.stages[name]
@@ -349,7 +355,7 @@ def _pause(deaths: deque[float]) -> float:
         deaths.popleft()
     if len(deaths) >= STAGE_RESTARTS_MAX:
         return max(_BACK_OFF_S[-1] + 1.0, deaths[0] + STAGE_RESTARTS_WINDOW_S - now)
-    return _BACK_OFF_S[max(0, len(deaths) - 1)]
+    return _BACK_OFF_S[min(max(1, len(deaths)), len(_BACK_OFF_S)) - 1]
 
 
 def _readable(channel: socket.socket) -> bool:

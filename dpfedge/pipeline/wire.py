@@ -30,9 +30,9 @@ def send_message(sock: socket.socket, data: Mapping[str, Any], fds: Sequence[int
 def receive_message(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Wait for one message; an empty map when the other side is gone. The descriptors are the caller's."""
     try:
-        data, fds, _, _ = socket.recv_fds(sock, MAX_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        data, fds, _, _ = socket.recv_fds(sock, MAX_BYTES, _MAX_FDS)
     except ConnectionResetError:
         return {}, []
     for fd in fds:
-        os.set_inheritable(fd, False)  # gVisor, for one, takes no notice of the flag above
+        os.set_inheritable(fd, False)  # recv_fds of Python 3.11 does not pass MSG_CMSG_CLOEXEC on
     return (json.loads(data) if data else {}), list(fds)

@@ -369,9 +369,9 @@ def test_death__of_a_stage_off_the_route() -> None:
         script.say("llm", Kind.DONE, 1)
         assert kinds(await script.events(1)) == [(TurnDone, 1)]
 
+        one = Script(Mode.CHAT, ("llm",))
+        one.feed.stage_died("llm", DIED)
         with pytest.raises(StageDied):
-            one = Script(Mode.CHAT, ("llm",))
-            one.feed.stage_died("llm", DIED)
             await one.events(1)
 
     run(test)

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import CancelledError
 from typing import Any, ClassVar
 
 import pytest
@@ -136,7 +137,7 @@ def test_close__ends_a_reader_in_another_thread(inner: Inner) -> None:
         reading.set()
         try:
             next(events)
-        except BaseException as error:
+        except CancelledError as error:
             errors.append(error)
 
     thread = threading.Thread(target=read)
