@@ -103,7 +103,7 @@ def _llama(files: Mapping[str, Path], options: Options) -> Imported:
     context = min(options.context or 2048, shape.trained_context)
     graph = build_llama(gguf, context=context, mode=options.mode)
     config = {
-        "name": gguf.metadata.get("general.name", files["model"].stem), "mode": options.mode, "context": context,
+        "name": gguf.get("general.name", str, files["model"].stem), "mode": options.mode, "context": context,
         "trained_context": shape.trained_context, "layers": shape.layers, "heads": shape.heads,
         "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary,
         **special_ids(gguf),

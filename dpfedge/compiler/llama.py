@@ -52,7 +52,7 @@ def llama_shape(gguf: Gguf) -> LlamaShape:
     if (architecture := gguf.get("general.architecture", str)) != "llama":
         raise Unsupported("architecture cannot be imported", where=str(gguf.path), found=architecture, allowed="llama")
     width, heads = gguf.get("llama.embedding_length", int), gguf.get("llama.attention.head_count", int)
-    head_dim = gguf.metadata.get("llama.attention.key_length", width // max(heads, 1))
+    head_dim = gguf.get("llama.attention.key_length", int, width // max(heads, 1))
     embedding = gguf.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise ModelError("tensor token_embd.weight is missing", where=str(gguf.path))
@@ -61,28 +61,23 @@ def llama_shape(gguf: Gguf) -> LlamaShape:
         width=width,
         hidden=gguf.get("llama.feed_forward_length", int),
         heads=heads,
-        kv_heads=gguf.metadata.get("llama.attention.head_count_kv", heads),
+        kv_heads=gguf.get("llama.attention.head_count_kv", int, heads),
         head_dim=head_dim,
         vocabulary=embedding.shape[0],
         trained_context=gguf.get("llama.context_length", int),
         epsilon=gguf.get("llama.attention.layer_norm_rms_epsilon", float),
-        frequency_base=gguf.metadata.get("llama.rope.freq_base", 10_000.0),
+        frequency_base=gguf.get("llama.rope.freq_base", float, 10_000.0),
     )
-    rotary = gguf.metadata.get("llama.rope.dimension_count", head_dim)
-    if rotary != head_dim or "llama.rope.scaling.type" in gguf.metadata or gguf.metadata.get("split.count", 1) > 1:
+    rotary = gguf.get("llama.rope.dimension_count", int, head_dim)
+    if rotary != head_dim or "llama.rope.scaling.type" in gguf.metadata or gguf.get("split.count", int, 1) > 1:
         raise Unsupported(
             "partial rotary, scaled rotary and split files cannot be imported",
             where=str(gguf.path),
             found=f"rotary {rotary}",
             allowed=head_dim,
         )
-    if not (
-        heads
-        and shape.kv_heads
-        and heads % shape.kv_heads == 0
-        and head_dim % 2 == 0
-        and width % BLOCK == shape.hidden % BLOCK == 0
-    ):
+    sizes = (heads, shape.kv_heads, head_dim, width, shape.hidden, shape.layers)
+    if min(sizes) < 1 or heads % shape.kv_heads or head_dim % 2 or width % BLOCK or shape.hidden % BLOCK:
         raise ModelError("head counts or widths do not fit each other", where=str(gguf.path), found=shape)
     return shape
 

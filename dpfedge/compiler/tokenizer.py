@@ -48,7 +48,7 @@ _PRE: Mapping[str, Sequence[dict[str, Any]]] = {
 
 def tokenizer_json(gguf: Gguf) -> bytes:
     """The tokenizer as UTF-8 JSON, the same bytes for the same file; Unsupported names an unknown kind."""
-    kind, pre = gguf.get("tokenizer.ggml.model", str), gguf.metadata.get("tokenizer.ggml.pre", "gpt-2")
+    kind, pre = gguf.get("tokenizer.ggml.model", str), gguf.get("tokenizer.ggml.pre", str, "gpt-2")
     if kind != "gpt2" or pre not in _PRE:
         raise Unsupported(
             "tokenizer cannot be imported",
@@ -56,8 +56,8 @@ def tokenizer_json(gguf: Gguf) -> bytes:
             found=f"{kind}/{pre}",
             allowed="gpt2 with " + ", ".join(_PRE),
         )
-    tokens, merges = gguf.get("tokenizer.ggml.tokens", list), gguf.get("tokenizer.ggml.merges", list)
-    types = gguf.metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))
+    tokens, merges = _texts(gguf, "tokens"), _texts(gguf, "merges")
+    types = gguf.get("tokenizer.ggml.token_type", list, [1] * len(tokens))
     if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
         raise ModelError(
             "vocabulary and token types do not fit", where=str(gguf.path), found=len(types), allowed=len(tokens)
@@ -92,6 +92,15 @@ def tokenizer_json(gguf: Gguf) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def _texts(gguf: Gguf, name: str) -> list[str]:
+    items: list[str] = gguf.get(f"tokenizer.ggml.{name}", list)
+    for index, item in enumerate(items):
+        if not isinstance(item, str) or (name == "merges" and " " not in item):
+            where = f"{gguf.path}: tokenizer.ggml.{name}[{index}]"
+            raise ModelError("not a token or pair of tokens", where=where, found=repr(item)[:40])
+    return items
+
+
 def _added(index: int, token: str, kind: int) -> dict[str, Any]:
     return {
         "id": index,
@@ -106,18 +115,8 @@ def _added(index: int, token: str, kind: int) -> dict[str, Any]:
 
 def special_ids(gguf: Gguf) -> dict[str, Any]:
     """`bos`, `eos` (a list: the end of a turn may be another token than the end of text), `pad`, `add_bos`."""
-    tokens = gguf.get("tokenizer.ggml.tokens", list)
-    ids = {
-        name: gguf.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "padding", "eot", "eom")
-    }
-    for name, value in ids.items():
-        if value is not None and not 0 <= value < len(tokens):
-            raise ModelError(
-                f"{name} token is outside the vocabulary",
-                where=str(gguf.path),
-                found=value,
-                allowed=f"0 to {len(tokens) - 1}",
-            )
+    tokens = _texts(gguf, "tokens")
+    ids = {name: _id(gguf, name, len(tokens)) for name in ("bos", "eos", "padding", "eot", "eom")}
     ends = [ids[name] for name in ("eos", "eot", "eom") if ids[name] is not None]
     ends += [
         tokens.index(text)
@@ -130,3 +129,14 @@ def special_ids(gguf: Gguf) -> dict[str, Any]:
         "pad": ids["padding"],
         "add_bos": bool(gguf.metadata.get("tokenizer.ggml.add_bos_token", False)),
     }
+
+
+def _id(gguf: Gguf, name: str, count: int) -> int | None:
+    key = f"tokenizer.ggml.{name}_token_id"
+    if key not in gguf.metadata:
+        return None
+    value = int(gguf.get(key, int))
+    if not 0 <= value < count:
+        what = f"{name} token is outside the vocabulary"
+        raise ModelError(what, where=str(gguf.path), found=value, allowed=f"0 to {count - 1}")
+    return value

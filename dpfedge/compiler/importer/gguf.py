@@ -88,16 +88,13 @@ class Gguf:
     ) -> None:
         self.path, self.metadata, self.tensors, self._data = path, metadata, tensors, data
 
-    def get(self, key: str, kind: type) -> Any:
-        """Metadata `key`, which must be there and be a `kind`."""
-        value = self.metadata.get(key)
+    def get(self, key: str, kind: type, default: Any = None) -> Any:
+        """Metadata `key`, a `kind`; `default` where the file has none, ModelError where there is no default either."""
+        value = self.metadata.get(key, default)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ModelError(
-                f"metadata {key} is missing or of another type",
-                where=str(self.path),
-                found=type(value).__name__,
-                allowed=kind.__name__,
-            )
+            found = "nothing" if value is None else type(value).__name__
+            what = f"metadata {key} is missing or of another type"
+            raise ModelError(what, where=str(self.path), found=found, allowed=kind.__name__)
         return value
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> GgufTensor:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,16 @@ def test_build_llama__other_architecture(tmp_path: Path) -> None:
 def test_llama_shape__unsupported(tmp_path: Path, change: dict[str, int]) -> None:
     """Partial rotary and split files are refused."""
     with pytest.raises(Unsupported, match="cannot be imported"):
+        llama_shape(open_gguf(llama_file(tmp_path, **change)))
+
+
+@pytest.mark.parametrize("change", [
+    {"llama.attention.head_count": 0}, {"llama.attention.head_count_kv": 3}, {"llama.rope.freq_base": "high"},
+    {"llama.attention.head_count_kv": [2, 2]}, {"llama.block_count": 0},
+])  # fmt: skip
+def test_llama_shape__wrong_sizes(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Sizes that do not fit, or are of another type, are refused before they are used."""
+    with pytest.raises((ModelError, Unsupported)):
         llama_shape(open_gguf(llama_file(tmp_path, **change)))
 
 

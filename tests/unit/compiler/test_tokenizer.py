@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_gguf import llama_file
@@ -41,3 +42,17 @@ def test_special_ids__ends(tmp_path: Path) -> None:
     assert special_ids(open_gguf(llama_file(tmp_path))) == {"bos": None, "eos": [0], "pad": None, "add_bos": False}
     with pytest.raises(ModelError, match="eos token is outside the vocabulary; found 9"):
         special_ids(open_gguf(llama_file(tmp_path, **{"tokenizer.ggml.eos_token_id": 9})))
+
+
+@pytest.mark.parametrize(("key", "value", "text"), [
+    ("tokenizer.ggml.merges", ["ab"], r"merges\[0\]: not a token or pair of tokens; found 'ab'"),
+    ("tokenizer.ggml.tokens", [1, 2], r"tokens\[0\]: not a token or pair of tokens; found 1"),
+    ("tokenizer.ggml.eos_token_id", "two", "eos_token_id is missing or of another type; found str; allowed int"),
+    ("tokenizer.ggml.pre", 3, "pre is missing or of another type; found int; allowed str"),
+])  # fmt: skip
+def test_tokenizer__wrong_types(tmp_path: Path, key: str, value: Any, text: str) -> None:
+    """Metadata of another type than the format says is refused, never followed."""
+    gguf = open_gguf(llama_file(tmp_path, **{key: value}))
+
+    with pytest.raises(ModelError, match=text):
+        (special_ids(gguf), tokenizer_json(gguf))
