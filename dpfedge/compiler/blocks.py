@@ -62,8 +62,11 @@ class Blocks:
         )
 
 
-def _half(raw: Bytes) -> Floats:
-    return np.ascontiguousarray(raw).view("<f2")[..., 0].astype(np.float32)
+def _scales(tensor: GgufTensor, raw: Bytes) -> Floats:
+    values = np.ascontiguousarray(raw).view("<f2")[..., 0].astype(np.float32)
+    if not np.isfinite(values).all():
+        raise ModelError(f"tensor {tensor.name} has scales that are no numbers", remedy="fetch the file again")
+    return values
 
 
 def _nibbles(raw: Bytes) -> Bytes:
@@ -75,12 +78,12 @@ def _split(tensor: GgufTensor) -> tuple[Floats, Floats | None, Bytes]:
     """(scale, minimum or None, codes) of each block; codes in element order, unsigned."""
     rows, columns = int(np.prod(tensor.shape[:-1])), tensor.shape[-1]
     raw = tensor.data.reshape(rows, columns // BLOCK, -1)
-    if tensor.kind == "Q4_0":
-        return _half(raw[..., :2]), None, _nibbles(raw[..., 2:])
-    if tensor.kind == "Q4_1":
-        return _half(raw[..., :2]), _half(raw[..., 2:4]), _nibbles(raw[..., 4:])
     if tensor.kind == "Q8_0":
-        return _half(raw[..., :2]), None, np.bitwise_xor(raw[..., 2:], np.uint8(128))
+        return _scales(tensor, raw[..., :2]), None, np.bitwise_xor(raw[..., 2:], np.uint8(128))
+    if tensor.kind == "Q4_0":
+        return _scales(tensor, raw[..., :2]), None, _nibbles(raw[..., 2:])
+    if tensor.kind == "Q4_1":
+        return _scales(tensor, raw[..., :2]), _scales(tensor, raw[..., 2:4]), _nibbles(raw[..., 4:])
     raise ModelError(f"tensor {tensor.name} has no blocks", found=tensor.kind, allowed="Q4_0, Q4_1, Q8_0")
 
 

@@ -79,6 +79,9 @@ def llama_shape(gguf: Gguf) -> LlamaShape:
     sizes = (heads, shape.kv_heads, head_dim, width, shape.hidden, shape.layers)
     if min(sizes) < 1 or heads % shape.kv_heads or head_dim % 2 or width % BLOCK or shape.hidden % BLOCK:
         raise ModelError("head counts or widths do not fit each other", where=str(gguf.path), found=shape)
+    if not 1 < shape.frequency_base < 1e12 or not 0 < shape.epsilon < 1:
+        raise ModelError("rotary base or epsilon is out of range", where=str(gguf.path), found=shape)
+    gguf.tensor("blk.0.attn_q.weight", (heads * head_dim, width))  # before anything is sized by head_dim
     return shape
 
 

@@ -77,7 +77,10 @@ class _Cursor:
     def text(self, what: str) -> str:
         size = self.count(STRING_MAX_BYTES, f"length of {what}")
         start = self.take(size, what)
-        return self.data[start : start + size].decode("utf-8", "surrogateescape")
+        try:
+            return self.data[start : start + size].decode()
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{what} is no UTF-8", where=f"{self.path}: byte {start + error.start}") from error
 
 
 class Gguf:
