@@ -46,7 +46,7 @@ LINK_TEXT_SLOTS = 64
 BACKLOG_LEASES = 4  # unread audio chunks of one request that may stay in the link; older ones move to its own memory
 EVENTS_MAX = 8192  # events of one request nobody reads; more end the request
 ERROR_PART_MAX_BYTES = 600  # of each of an error's five parts between processes; together they fit the smallest slot
-STAGE_RESTARTS_MAX = 5  # deaths within STAGE_RESTARTS_WINDOW_S that open the circuit breaker until the window has passed
+STAGE_RESTARTS_MAX = 5  # deaths within STAGE_RESTARTS_WINDOW_S that open the circuit breaker until it has passed
 STAGE_RESTARTS_WINDOW_S = 30
 STAGE_START_MAX_S = 120  # a cold board maps 4 GB of weights from slow flash in under a minute
 

@@ -229,13 +229,21 @@ class AsyncRuntime:
         feed = Feed(mode, route, self._rate())
         key = self._engine.open_request(feed)
         self._dispatcher.open[key] = feed
-        feeding = asyncio.create_task(self._feed(key, _starts(mode, route, extra), feeder))
-        feeding.add_done_callback(partial(_pass_on, feed.fail))
+        tasks: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            tasks.append(asyncio.create_task(self._feed(key, _starts(mode, route, extra), feeder)))
+            tasks[-1].add_done_callback(partial(_pass_on, feed.fail))
+
+        begin()
+        # one stage that is given everything at once may be given it again; audio that was pushed is gone
+        feed.again = begin if feeder is None else None
         try:
             while (event := await feed.next()) is not None:
                 yield event
         finally:
-            feeding.cancel()
+            for task in tasks:
+                task.cancel()
             self._dispatcher.open.pop(key, None)
             self._engine.close_request(key)
             feed.close()

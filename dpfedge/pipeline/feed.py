@@ -76,6 +76,8 @@ class Feed:
         self._input_ended = False
         self._held: LinkMessage | None = None
         self._unread = 0
+        self.again: Callable[[], None] | None = None
+        """Starts the request once more, for a stage that died before it gave anything; None when that cannot be."""
         self.copies = 0
         """Chunks moved to memory of their own because the caller reads slowly or keeps them."""
         self.closed = False
@@ -221,7 +223,7 @@ class Feed:
         self._end()
 
     def stage_died(self, stage: str, error: DpfError) -> int:
-        """Fail what was lost with the process: the request, or the turns of a session that `stage` had a part of.
+        """Fail what was lost with the process: the request, unless it can be tried again, or a session's turns.
 
         Returns the last of these turns, 0 for none. Turns that had not reached the stage go on when it is back; of the
         decoder's loss a session always hears, for nobody knows what speech it had been given.
@@ -229,7 +231,11 @@ class Feed:
         if stage not in self.route:
             return 0
         if self._mode is not Mode.CONVERSE:
-            self.fail(error)
+            again, self.again = self.again, None
+            if again is not None:
+                again()
+            else:
+                self.fail(error)
             return 0
         lost = [number for number, turn in self._turns.items() if _had_part(stage, turn, number)]
         unheard = stage == "decoder" and not self._input_ended
@@ -240,6 +246,7 @@ class Feed:
     # --- events to the caller ---
 
     def _put(self, event: Event, message: LinkMessage | None = None) -> None:
+        self.again = None  # the caller would hear the beginning twice
         if self._observe is not None and not self.closed:
             self._observe(event)
         self._unread += message is not None

@@ -360,6 +360,28 @@ def test_death__of_an_idle_session_is_not_a_failure(stage: str) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_death__before_anything_was_given_is_tried_again_once(told: bool) -> None:
+    """After the first event, and the second time, the caller hears of it."""
+
+    async def test() -> None:
+        script, again = Script(Mode.SPEAK, ("voice",)), [0]
+        script.feed.again = lambda: again.append(1)
+        if told:
+            script.say("voice", Kind.AUDIO, 1)
+            await script.events()
+        script.feed.stage_died("voice", DIED)
+        if not told:
+            assert await script.events() == []
+            script.feed.stage_died("voice", DIED)
+        with pytest.raises(StageDied):
+            await script.events(1)
+
+        assert len(again) - 1 == (not told)
+
+    run(test)
+
+
 def test_death__of_a_stage_off_the_route() -> None:
     """A chat does not need the voice."""
 
