@@ -19,4 +19,5 @@ if [ -z "${CC:-}" ] && ! command -v cc >/dev/null; then
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ziglang
   export CC="$(realpath "$venv")/bin/python -m ziglang cc" LDSHARED="$(realpath "$venv")/bin/python -m ziglang cc -shared"
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e plugins/dpfedge-cpu
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  --config-settings editable_mode=compat -e . -e plugins/dpfedge-cpu

@@ -21,6 +21,7 @@ from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import Event
 from dpfedge.pipeline.feed import Feed
 from dpfedge.pipeline.placement import place
+from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.pipeline.session import Session, push_audio, when_space
 from dpfedge.pipeline.sync import SyncRuntime
 from dpfedge.stage.api import Mode
@@ -74,11 +75,18 @@ class AsyncRuntime:
 
     @classmethod
     async def launch(
-        cls, package: str | Path, *, board: str = "auto", check: Literal["fast", "full"] = "fast"
+        cls, package: str | Path | Prepared, *, board: str = "auto", check: Literal["fast", "full"] = "fast"
     ) -> AsyncRuntime:
-        """As `open`, but return as soon as the package is bound; `ready` and `wait_ready` tell the rest."""
+        """As `open`, but return as soon as the package is bound; `ready` and `wait_ready` tell the rest.
+
+        A package that `prepare` bound before is taken over as it is.
+        """
         dispatcher = _Dispatcher(asyncio.get_running_loop())
-        start = partial(Engine.start, package, board=board, check=check, watcher=dispatcher)
+
+        def start() -> Engine:
+            bound = package if isinstance(package, Prepared) else prepare(package, board=board, check=check)
+            return Engine.start(bound, dispatcher)
+
         starting = asyncio.ensure_future(asyncio.to_thread(start))
         try:
             return cls(await asyncio.shield(starting), dispatcher)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfedge.errors import UsageError
+from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.serve.ending import die_at_once
 from dpfedge.serve.sockets import default_socket_path, listen_tcp, listen_unix
 
@@ -46,6 +47,13 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 0 after an orderly end."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="dpfedge: %(levelname)s %(name)s: %(message)s")
     _check_address(args)
+    # before the port and the web server: a package that does not fit this machine is refused at once
+    with contextlib.closing(prepare(args.package, board=args.board, check=args.check)) as prepared:
+        _listen(args, prepared)
+    return 0
+
+
+def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
     tcp = listen_tcp(args.host, args.port)
     port = tcp.getsockname()[1]
     path = None if args.no_socket else args.socket or default_socket_path(port)
@@ -58,9 +66,8 @@ def run(args: argparse.Namespace) -> int:
         say = _Say(args.json)
         shown = f"[{args.host}]" if ":" in args.host else args.host
         say("listening", http=f"http://{shown}:{port}", socket=path and str(path))
-        asyncio.run(_serve(args, sockets, say))
+        asyncio.run(_serve(prepared, sockets, say))
     say("stopped")
-    return 0
 
 
 def _check_address(args: argparse.Namespace) -> None:
@@ -95,14 +102,12 @@ class _Say:
         print(f"dpfedge: {event} {detail}".rstrip(), file=sys.stderr, flush=True)
 
 
-async def _serve(args: argparse.Namespace, sockets: list[socket.socket], say: _Say) -> None:
+async def _serve(prepared: Prepared, sockets: list[socket.socket], say: _Say) -> None:
     from dpfedge.runtime import AsyncRuntime
     from dpfedge.serve.provider import Provider
 
     told = _told_to_end()
-    provider = Provider(
-        args.package.stem, lambda: AsyncRuntime.launch(args.package, board=args.board, check=args.check)
-    )
+    provider = Provider(prepared.bound.package.manifest.name, lambda: AsyncRuntime.launch(prepared))
     opening = provider.start()
     await asyncio.sleep(0)  # the stages begin to load before this process imports its web server
 

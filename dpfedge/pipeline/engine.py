@@ -9,22 +9,20 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import cbor2
 
-from dpfedge.binding import Bound, bind_here
+from dpfedge.binding import Bound
 from dpfedge.errors import StageDied, StageError, UsageError
 from dpfedge.limits import REQUESTS_MAX
 from dpfedge.link import LAST, Arena, Producer
-from dpfedge.package import open_package
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.io import send_map, send_text
+from dpfedge.pipeline.prepare import Prepared, Zygote
 from dpfedge.pipeline.processes import memory_of
 from dpfedge.pipeline.sink import Receiver, Sink
 from dpfedge.pipeline.supervisor import Supervisor, Watcher
-from dpfedge.pipeline.zygote import Zygote
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.tensors import DTYPE_CODES
 
@@ -50,14 +48,12 @@ class Engine:
         self._stop_lock = threading.Lock()
 
     @classmethod
-    def start(cls, package: str | Path, *, board: str, check: Literal["fast", "full"], watcher: Watcher) -> Engine:
-        """Bind and fork every stage; returns before they are warm. BindError, BoardError, PackageError as found."""
-        zygote = Zygote()
+    def start(cls, prepared: Prepared, watcher: Watcher) -> Engine:
+        """Fork every stage; returns before they are warm. Takes over `prepared`, also when it fails."""
         try:
-            bound = bind_here(open_package(Path(package), check=check), board)
-            engine = cls(zygote, bound, watcher)
+            engine = cls(prepared.zygote, prepared.bound, watcher)
         except BaseException:
-            zygote.stop(0.0)
+            prepared.close()
             raise
         try:
             engine._launch()

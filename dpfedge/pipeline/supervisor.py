@@ -27,8 +27,8 @@ from dpfedge.limits import STAGE_RESTARTS_MAX, STAGE_RESTARTS_WINDOW_S, STAGE_ST
 from dpfedge.link import Arena
 from dpfedge.pipeline.graph import Graph, StageNode
 from dpfedge.pipeline.placement import place
+from dpfedge.pipeline.prepare import Zygote
 from dpfedge.pipeline.wire import receive_message, send_message
-from dpfedge.pipeline.zygote import Zygote
 
 __all__ = ["StageState", "Supervisor", "Watcher"]
 
