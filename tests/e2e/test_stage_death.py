@@ -18,8 +18,12 @@ from typing import Any
 
 import pytest
 
+from dpfedge.backend.api import Budget
+from dpfedge.binding import bind_here
 from dpfedge.errors import Busy, StageDied
 from dpfedge.limits import REQUESTS_MAX
+from dpfedge.link import LAST, Arena
+from dpfedge.package import open_package
 from dpfedge.pipeline import supervisor
 from dpfedge.pipeline.events import (
     AudioChunk,
@@ -31,7 +35,13 @@ from dpfedge.pipeline.events import (
     Transcript,
     TurnDone,
 )
+from dpfedge.pipeline.graph import Graph
+from dpfedge.pipeline.io import send_map
+from dpfedge.pipeline.runner import StageRunner
 from dpfedge.runtime import AsyncRuntime, AudioFormat, Sampling
+from dpfedge.stage.api import Kind, Mode
+from dpfedge.stage.decoder import DecoderStage
+from dpfedge.stage.encoder import EncoderStage
 
 STAGES = ("decoder", "encoder", "llm", "voice")
 LONG = [{"role": "user", "content": "Count from one to five hundred, in words."}]
@@ -320,6 +330,58 @@ def test_fifty_kills__under_load_leave_nothing_behind(car: Car, answer: str) -> 
     assert open_files() == before
     links = car.runtime.status()["links"]
     assert {name: (row["loaned"], row["in_flight"]) for name, row in links.items()} == dict.fromkeys(links, (0, 0))
+
+
+def test_encoder__reads_the_utterance_where_the_decoder_wrote_it(voice_package: Path, car: Car) -> None:
+    """Both stages over one arena in this process: the array handed to the model lies in the arena's memory."""
+    bound = bind_here(open_package(voice_package), "host")
+    graph = Graph.from_manifest(bound.package.manifest.pipeline, "test")
+    nodes = {node.name: node for node in graph.stages}
+    budget = Budget(threads=1, cores=())
+    encoder = EncoderStage(bound.model(nodes["encoder"].model), nodes["encoder"].config, budget)
+    decoder = DecoderStage(bound.model(nodes["decoder"].model), nodes["decoder"].config, budget)
+    given: list[tuple[int, int]] = []
+    load = encoder._recogniser._encode
+
+    class Spy:
+        """The encoder's first graph, with a note of every input's place."""
+
+        def bind(self) -> Any:
+            call = load.bind()
+            original = call.set_input
+
+            def set_input(name: str, array: Any) -> None:
+                given.append((array.__array_interface__["data"][0], array.nbytes))
+                original(name, array)
+
+            call.set_input = set_input  # type: ignore[method-assign]
+            return call
+
+    encoder._recogniser._encode = Spy()  # type: ignore[assignment]
+    with Arena.create(graph.links(), requests=4, name="place-check") as arena:
+        runners = [StageRunner(decoder, arena, 1), StageRunner(encoder, arena, 2)]
+        key = arena.requests.open()
+        options = {"mode": int(Mode.TRANSCRIBE), "route": ["decoder", "encoder"]}
+        form = {"encoding": "pcm_s16le", "rate": car.format.rate, "channels": 1}
+        source = arena.producer("source.decoder", 9)
+        send_map(source, key, Kind.START, {**options, "format": form})
+        send_map(arena.producer("source.encoder", 9), key, Kind.START, options)
+        for start in range(0, len(car.pcm), 40_000):
+            piece = car.pcm[start : start + 40_000]
+            loan = source.loan(len(piece))
+            loan.view[: len(piece)] = piece
+            flags = LAST if start + 40_000 >= len(car.pcm) else 0
+            source.send(loan, kind=int(Kind.AUDIO), request=key, dtype=0, shape=(len(piece),), flags=flags)
+        done = [False]
+        while not (all(done) and given):
+            done = [runner.turn_over() for runner in runners]
+        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "place-check" in line]
+        ranges = [tuple(int(edge, 16) for edge in row[0].split("-")) for row in maps]
+
+        assert given
+        for address, nbytes in given:
+            assert any(low <= address and address + nbytes <= high for low, high in ranges)
+        assert arena.stats()["decoder.encoder"].copies == 0
 
 
 def test_idle__nobody_polls(car: Car, answer: str) -> None:
