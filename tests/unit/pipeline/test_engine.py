@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's own part: places, messages, and every way a start or an end can go, over a toy zygote."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpfedge.errors import Busy, ConfigError, InputError, StageDied, StageError, UsageError, WouldBlock
+from dpfedge.limits import REQUESTS_MAX
+from dpfedge.pipeline.engine import Engine
+from dpfedge.pipeline.prepare import Prepared
+from dpfedge.pipeline.wire import receive_message
+from dpfedge.stage.api import Kind, Mode
+
+
+class ToyZygote:
+    """A zygote that answers nothing; `theirs` is its end of the socket."""
+
+    made: list[ToyZygote]
+
+    def __init__(self) -> None:
+        self.control, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.process = SimpleNamespace(pid=os.getpid())
+        self.stopped = 0
+        ToyZygote.made.append(self)
+
+    def stop(self, grace_s: float = 2.0) -> None:
+        self.stopped += 1
+        self.control.close()
+        self.theirs.close()
+
+
+class Package:
+    def __init__(self, path: Path, pipeline: dict[str, Any]) -> None:
+        self.path, self.closed, self.manifest_sha256 = path, 0, bytes(32)
+        self.manifest = SimpleNamespace(pipeline=pipeline)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Nobody:
+    def stage_ready(self, name: str) -> None:
+        return
+
+    def stage_died(self, name: str) -> None:
+        return
+
+    def receive(self, *arguments: Any) -> None:
+        return
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    """What the engine is told to open: an llm alone."""
+    path = tmp_path / "x.dpfbin"
+    path.write_bytes(b"x")
+    one = Package(path, {"stages": {"llm": {"model": "m"}, "decoder": {"model": "m"}}})
+    ToyZygote.made = []
+    return one
+
+
+def _start(package: Package) -> Engine:
+    board = SimpleNamespace(id="host", placement={})
+    bound: Any = SimpleNamespace(package=package, board=board)
+    zygote: Any = ToyZygote()
+    return Engine.start(Prepared(zygote, bound), Nobody())
+
+
+@pytest.fixture
+def engine(package: Package) -> Iterator[Engine]:
+    """An engine whose stages never come; `up` makes them look served."""
+    one = _start(package)
+    yield one
+    one.stop()
+
+
+def _up(engine: Engine) -> None:
+    for state in engine.supervisor.stages.values():
+        state.served, state.state = True, "ready"
+
+
+def test_start__tells_the_zygote_which_file_it_must_be(engine: Engine, package: Package) -> None:
+    """Descriptors of package and arena, the digest, then one command for each stage."""
+    theirs = ToyZygote.made[0].theirs
+    setup, fds = receive_message(theirs)
+    commands = [receive_message(theirs) for _ in range(2)]
+
+    assert setup == {"board": "host", "path": str(package.path), "manifest": "00" * 32}
+    assert os.fstat(fds[0]).st_ino == package.path.stat().st_ino
+    assert [command["stage"] for command, _ in commands] == ["decoder", "llm"]
+    for fd in (*fds, *(fd for _, row in commands for fd in row)):
+        os.close(fd)
+
+
+def test_start__of_a_package_without_pipeline(package: Package) -> None:
+    """A model alone is nothing to run."""
+    package.manifest.pipeline = {}
+    with pytest.raises(ConfigError, match="the package has no pipeline"):
+        _start(package)
+    assert (ToyZygote.made[0].stopped, package.closed) == (1, 1)
+
+
+def test_start__when_the_file_is_gone_again(package: Package) -> None:
+    """Between two openings; nothing stays."""
+    before = len(os.listdir("/proc/self/fd"))
+    package.path.unlink()
+    with pytest.raises(FileNotFoundError):
+        _start(package)
+
+    assert (ToyZygote.made[0].stopped, package.closed) == (1, 1)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_stop__gives_everything_back_once(package: Package) -> None:
+    """Descriptors, package and zygote; calls after it say so."""
+    before = len(os.listdir("/proc/self/fd"))
+    engine = _start(package)
+    _up(engine)
+    engine.stop()
+    engine.stop()
+
+    assert (ToyZygote.made[0].stopped, package.closed) == (1, 1)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert engine.link_stats() == {}
+    assert not engine.live(1)
+    with pytest.raises(UsageError, match="the runtime is closed"):
+        engine.check_up(Mode.CHAT)
+
+
+def test_request__closed_after_stop(package: Package) -> None:
+    """Its iterator may be left late."""
+    engine = _start(package)
+    key = engine.open_request(Nobody())
+    engine.stop()
+    engine.close_request(key)
+    engine.cancel_turns(key, 5)
+
+
+def test_stop__in_a_forked_child_leaves_the_parent_alone(engine: Engine) -> None:
+    """So does a request that is closed there."""
+    _up(engine)
+    key = engine.open_request(Nobody())
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            engine.close_request(key)
+            engine.stop()
+            engine.check_up(Mode.CHAT)
+        except UsageError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert engine.live(key)
+    assert ToyZygote.made[0].stopped == 0
+
+
+def test_check_up__of_every_state(engine: Engine) -> None:
+    """Never served: not yet; restarting: yes, messages wait; failed: no."""
+    with pytest.raises(StageDied, match="stage llm: the stage is starting"):
+        engine.check_up(Mode.CHAT)
+    _up(engine)
+    assert engine.check_up(Mode.CHAT) == ("llm",)
+    engine.supervisor.stages["llm"].state = "restarting"
+    assert engine.check_up(Mode.CHAT) == ("llm",)
+    engine.supervisor.stages["llm"].state = "failed"
+    with pytest.raises(StageError, match="it died too often"):
+        engine.check_up(Mode.CHAT)
+    with pytest.raises(ConfigError, match="cannot speak"):
+        engine.check_up(Mode.SPEAK)
+
+
+def test_places__are_bounded_and_come_back(engine: Engine) -> None:
+    """Busy, then free again; the old key stays dead."""
+    keys = [engine.open_request(Nobody()) for _ in range(REQUESTS_MAX)]
+    with pytest.raises(Busy):
+        engine.open_request(Nobody())
+    engine.close_request(keys[3])
+    new = engine.open_request(Nobody())
+
+    assert new != keys[3]
+    assert not engine.live(keys[3])
+    assert engine.live(new)
+
+
+def test_close_request__is_seen_by_a_stage_that_wakes_up(engine: Engine) -> None:
+    """The bell rings after the place is free: whoever looks then must not find it live."""
+    key, bell = engine.open_request(Nobody()), engine.arena.bell("llm")
+    rings: list[bool] = []
+    requests = engine.arena.requests
+
+    class Table:
+        def close(self, key: int) -> None:
+            requests.close(key)
+            rings.append(False)
+
+        def cancel(self, key: int) -> None:
+            rings.append(requests.live(key))
+            requests.cancel(key)
+
+    before = bell.value()
+    engine.arena.requests = Table()  # type: ignore[assignment]
+    engine.close_request(key)
+    engine.arena.requests = requests
+
+    assert rings == [False, False]
+    assert bell.value() != before
+
+
+def test_messages__reach_their_link(engine: Engine) -> None:
+    """START, text, map and audio, each with its kind."""
+    key = engine.open_request(Nobody())
+    engine.send_start("llm", key, {"mode": 2})
+    engine.send_text("llm", key, Kind.TEXT, "hä", 3)
+    engine.send_map("llm", key, Kind.HEARD, {"text": ""}, 4)
+    engine.send_audio(key, memoryview(b"1234"), 99, last=True)
+    engine.send_audio(key, memoryview(b""), 99)
+    llm, decoder = engine.arena.consumer("source.llm", 5), engine.arena.consumer("source.decoder", 5)
+
+    found = [llm.receive() for _ in range(3)]
+    assert [(lease.kind, lease.turn, lease.request) for lease in found if lease] == [
+        (Kind.START, 0, key), (Kind.TEXT, 3, key), (Kind.HEARD, 4, key),
+    ]  # fmt: skip
+    audio, empty = decoder.receive(), decoder.receive()
+    assert audio is not None
+    assert empty is not None
+    assert (bytes(audio.view), audio.captured_ns, audio.flags, empty.nbytes) == (b"1234", 99, 1, 0)
+
+
+def test_messages__too_many_and_too_long(engine: Engine) -> None:
+    """A full link is the sender's to wait for; a long message is the caller's mistake."""
+    piece = memoryview(bytes(engine.audio_piece))
+    for _ in range(engine.arena.links["source.decoder"].slots):
+        engine.send_audio(1, piece, 0)
+    with pytest.raises(WouldBlock):
+        engine.send_audio(1, piece, 0)
+
+    long = {"messages": "x" * engine.arena.links["source.llm"].slot_bytes}
+    assert not engine.fits("llm", long)
+    assert engine.fits("llm", {"messages": ""})
+    with pytest.raises(InputError, match="too long"):
+        engine.send_start("llm", 1, long)
+
+
+def test_status__tells_of_every_part(engine: Engine) -> None:
+    """Stages, this process, the zygote, the links."""
+    status = engine.status()
+
+    assert status["stages"]["llm"]["state"] == "starting"
+    assert status["server"]["pid"] == os.getpid()
+    assert status["links"]["source.llm"]["sent"] == 0
+    assert engine.facts() == {"decoder": {}, "llm": {}}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first steps of a start, and what is left when one of them fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpfedge.errors import BoardError, DpfError
+from dpfedge.pipeline import prepare as module
+from dpfedge.pipeline.prepare import prepare
+
+
+class ToyZygote:
+    made: list[ToyZygote]
+
+    def __init__(self) -> None:
+        self.stopped: list[float] = []
+        ToyZygote.made.append(self)
+
+    def stop(self, grace_s: float = 2.0) -> None:
+        self.stopped.append(grace_s)
+
+
+@pytest.fixture(autouse=True)
+def _toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    ToyZygote.made = []
+    monkeypatch.setattr(module, "Zygote", ToyZygote)
+
+
+def test_prepare__that_fails_ends_the_zygote_at_once(tmp_path: Path) -> None:
+    """A missing file, and a board this is not."""
+    for package in (tmp_path / "missing", tmp_path):
+        with pytest.raises((DpfError, OSError)):
+            prepare(package)
+
+    assert [zygote.stopped for zygote in ToyZygote.made] == [[0.0], [0.0]]
+
+
+def test_prepare__refused_by_the_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal is the caller's."""
+
+    def refuse(package: Any, board: str) -> Any:
+        raise BoardError(f"not {board}")
+
+    monkeypatch.setattr(module, "open_package", lambda path, check: None)
+    monkeypatch.setattr(module, "bind_here", refuse)
+    with pytest.raises(BoardError, match="not orin"):
+        prepare("x", board="orin")
+    assert ToyZygote.made[0].stopped == [0.0]
+
+
+def test_prepared__closed_gives_both_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nothing is started with them."""
+    closed: list[int] = []
+    package = SimpleNamespace(close=lambda: closed.append(1))
+    monkeypatch.setattr(module, "open_package", lambda path, check: package)
+    monkeypatch.setattr(module, "bind_here", lambda package, board: SimpleNamespace(package=package))
+    prepare("x").close()
+
+    assert (closed, ToyZygote.made[0].stopped) == ([1], [0.0])
+
+
+def test_import__stays_light() -> None:
+    """A refusal waits for no numerics."""
+    code = "import sys, dpfedge.pipeline.prepare as p; sys.exit(str({'numpy', 'onnxruntime'} & set(sys.modules) or ''))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.stderr.strip() == ""
