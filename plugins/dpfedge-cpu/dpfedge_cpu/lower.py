@@ -18,12 +18,13 @@ from dpfedge.backend.api import Array, Budget, LoweredGraph, LowerRequest
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.errors import BackendError, FormatError
 from dpfedge.tensors import TensorSpec
+from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
 from dpfedge_cpu.session import mapped_errors, runtime, session_options
 
 __all__ = ["finish", "graph_ports", "lower"]
 
 WEIGHT_MIN_BYTES = 1024  # smaller initialisers stay in the graph: shape inference reads them
-LAYOUT_DOMAIN = "com.microsoft.nchwc"  # blocked layouts depend on the vector width of the CPU
+_BLOCKED = ("x86-64-v3", "x86-64-v4")  # CPUs with blocked kernels
 _SLOWER = ("SkipLayerNormFusion",)  # its operator is eight times slower than the two it replaces
 _DTYPES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64",
            12: "u32", 13: "u64", 16: "bf16"}  # fmt: skip
@@ -34,29 +35,29 @@ def lower(request: LowerRequest) -> LoweredGraph:
     here = cpu_facts(Path("/")).level
     level = "ENABLE_ALL" if request.arch == here else "ENABLE_EXTENDED"
     rule = f"target {request.arch} is {'' if request.arch == here else 'not '}the compiling machine's architecture"
-    model = _optimise(request, level)
+    source = onnx.ModelProto.FromString(request.onnx)
+    widened = widen(source) if level == "ENABLE_ALL" and request.arch in _BLOCKED else 0
+    model = _optimise(request, source, level)
     _name_apart(model)
     decisions = [(f"optimiser={level}", rule)]
-    if (
-        request.arch.startswith("x86")
-        and "vnni" in request.features
-        and request.options.get("rows") != 1
-        and sign_weights(model)
-    ):
+    signed = "vnni" in request.features and request.arch.startswith("x86") and request.options.get("rows") != 1
+    if signed and sign_weights(model):
         decisions.append(("int8=u8·s8", "vnni adds 8-bit products in 32 bits; without it AVX2 would saturate at 16"))
-    if any(node.domain == LAYOUT_DOMAIN for node in model.graph.node):
+    if any(node.domain == BLOCKED_DOMAIN for node in model.graph.node):
+        stay_blocked(model)
+        lines = f", {widened} from 1-D" if widened else ""
         decisions.append(
-            (f"layout=nchwc,{request.arch}", "2-D convolutions read blocked memory; the block is this CPU's vector")
+            (f"layout=nchwc,{request.arch}{lines}", "convolutions read blocks as wide as this CPU's vector")
         )
     inputs, outputs = graph_ports(model)
     weights = dict(_take_weights(model))
     return LoweredGraph(model.SerializeToString(deterministic=True), weights, inputs, outputs, tuple(decisions))
 
 
-def _optimise(request: LowerRequest, level: str) -> onnx.ModelProto:
+def _optimise(request: LowerRequest, model: onnx.ModelProto, level: str) -> onnx.ModelProto:
     with tempfile.TemporaryDirectory(prefix="dpfedge-lower-") as folder:
         source, target = Path(folder, "source.onnx"), Path(folder, "target.onnx")
-        source.write_bytes(request.onnx)
+        source.write_bytes(model.SerializeToString())
         options = session_options(Budget())
         options.graph_optimization_level = getattr(runtime().GraphOptimizationLevel, f"ORT_{level}")
         options.optimized_model_filepath = str(target)
