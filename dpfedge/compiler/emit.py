@@ -148,6 +148,7 @@ class _Target:
 
     def record(self) -> dict[str, Any]:
         """The target as the manifest keeps it."""
+        exact = any("arch" in graph["options"] for model in self.models.values() for graph in model["graphs"].values())
         decisions = [
             [f"{', '.join(names)}: {choice}" if names else choice, rule]
             for (choice, rule), names in self.decisions.items()
@@ -156,7 +157,7 @@ class _Target:
             "id": self.plan.id,
             "backend": self.plan.backend,
             "backend_abi": self.backend.abi,
-            "whitelist": self.plan.whitelist,
+            "whitelist": self.plan.whitelist(exact=exact),
             "memory_bytes": self.memory,
             "decisions": decisions,
             "models": self.models,

@@ -22,6 +22,8 @@ GENERIC = "host"
 """The board that is any machine: its target is bound to architecture and features only, not to a board."""
 _KERNEL_FEATURES = frozenset({"vnni"})
 """Features that lowering relies on; a target demands those it was lowered with."""
+_ABOVE: Mapping[str, str] = {"x86-64-v3": "x86-64-v4"}
+"""Level → the next one with wider vectors, on which blocked memory layouts are others."""
 _LEAST: Mapping[str, str] = {"cpu.x86_64": "x86-64-v3", "cpu.aarch64": "armv8.0-a"}
 """The level taken for a board file that names none: onnxruntime chooses kernels when it runs, so little is lost."""
 
@@ -38,10 +40,11 @@ class TargetPlan:
     boards: tuple[str, ...]
     decisions: tuple[tuple[str, str], ...]
 
-    @property
-    def whitelist(self) -> list[Any]:
-        """The match expression of the target."""
+    def whitelist(self, *, exact: bool = False) -> list[Any]:
+        """The match expression of the target; `exact`: its graphs fit this level only, not the ones above it."""
         terms: list[Any] = [["class", self.kind], ["arch", self.arch]]
+        if exact and self.arch in _ABOVE:
+            terms.append(["not", ["arch", _ABOVE[self.arch]]])
         if self.features:
             terms.append(["feature", *sorted(self.features)])
         if self.boards:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.backend.registry import Registry
-from dpfedge.compiler.targets import plan_targets
+from dpfedge.compiler.targets import TargetPlan, plan_targets
 from dpfedge.errors import BoardError
 
 
@@ -19,7 +20,7 @@ def test_plan_targets__host() -> None:
     facts = cpu_facts(Path("/"))
 
     assert plan.boards == ()
-    assert plan.whitelist[:3] == ["and", ["class", f"cpu.{facts.arch}"], ["arch", facts.level]]
+    assert plan.whitelist()[:3] == ["and", ["class", f"cpu.{facts.arch}"], ["arch", facts.level]]
 
 
 def test_plan_targets__grouped() -> None:
@@ -28,7 +29,7 @@ def test_plan_targets__grouped() -> None:
 
     names = ["orin", "orin-nx", "rk3588"]
     assert [plan.boards for plan in plans] == [tuple(names), ()]
-    assert plans[0].whitelist == ["and", ["board", *names], ["class", "cpu.aarch64"], ["arch", "armv8.2-a"]]
+    assert plans[0].whitelist() == ["and", ["board", *names], ["class", "cpu.aarch64"], ["arch", "armv8.2-a"]]
     assert ("board rk3588: gpu unused", "no installed plugin lowers for opencl") in plans[0].decisions
 
 
@@ -43,3 +44,12 @@ def test_plan_targets__unknown_board() -> None:
     """An unknown board is an error of the boards' room."""
     with pytest.raises(BoardError, match="rk3588"):
         plan_targets(["rk3558"], Registry())
+
+
+def test_whitelist__exact_level() -> None:
+    """Graphs in blocks as wide as AVX2's vectors are kept away from CPUs with AVX-512, and only those."""
+    plan = TargetPlan("t", "cpu", "cpu.x86_64", "x86-64-v3", frozenset({"vnni"}), (), ())
+
+    assert plan.whitelist(exact=True)[2:4] == [["arch", "x86-64-v3"], ["not", ["arch", "x86-64-v4"]]]
+    assert ["not", ["arch", "x86-64-v4"]] not in plan.whitelist()
+    assert len(replace(plan, arch="x86-64-v4").whitelist(exact=True)) == 4
