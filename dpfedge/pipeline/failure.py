@@ -28,7 +28,7 @@ def rebuild(data: Mapping[str, Any]) -> DpfError:
     kind = getattr(errors, str(data.get("type")), None)
     if not (isinstance(kind, type) and issubclass(kind, DpfError)):
         kind = StageError
-    parts = {name: data.get(name) for name in _PARTS}
+    parts = {name: data[name] for name in _PARTS if data.get(name) is not None}
     what = str(data.get("what") or "failed")
     if issubclass(kind, StageError):
         return kind(what, stage=data.get("stage"), **parts)

@@ -15,7 +15,7 @@ from dpfedge.errors import DpfError, WouldBlock
 from dpfedge.link import Arena, Consumer, Lease, Producer
 from dpfedge.pipeline.failure import describe
 from dpfedge.pipeline.io import LinkIO, LinkMessage, send_map
-from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, Stage, Steps, Wait
+from dpfedge.stage.api import Kind, Mode, Settles, Stage, Steps, TURN_STRIDE, Wait
 
 __all__ = ["StageRunner"]
 
@@ -48,6 +48,7 @@ class StageRunner:
         self._active: dict[int, _Active] = {}
         self._early: dict[int, deque[LinkMessage]] = {}
         self._failures: deque[tuple[int, int, Mapping[str, Any]]] = deque()
+        self._settling: Steps | None = stage.settle() if isinstance(stage, Settles) else None
         self._stopping = False
 
     def stop(self) -> None:
@@ -61,8 +62,14 @@ class StageRunner:
             seen = self._bell.value()  # before everything that is looked at: what comes later ends the wait
             if self._stopping:
                 return
-            if self.turn_over():
+            if self.turn_over() and not self._settle():
                 self._bell.wait(seen, None, self._spin_ns)
+
+    def _settle(self) -> bool:
+        """One step of what the stage still prepares; False when there is none."""
+        if self._settling is not None and next(self._settling, None) is None:
+            self._settling = None
+        return self._settling is not None
 
     def turn_over(self) -> bool:
         """Poll links and step every runnable request once; True when nothing is left to do now."""

@@ -63,7 +63,7 @@ def test_unknown_class__becomes_a_stage_error(kind: object) -> None:
     after = rebuild({"type": kind, "what": "odd", "stage": "llm"})
 
     assert type(after) is StageError
-    assert str(after) == "odd"
+    assert str(after) == "stage llm: odd"
 
 
 def test_context_length__is_still_the_callers_mistake() -> None:

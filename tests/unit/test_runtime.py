@@ -1,0 +1,543 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedding API over a toy engine: what is sent, what is given, and that every way out frees the place."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpfedge import runtime as module
+from dpfedge.errors import BindError, Busy, InputError, StageDied, UsageError, WouldBlock
+from dpfedge.pipeline.events import Failed, TextDelta, TurnDone
+from dpfedge.pipeline.failure import describe
+from dpfedge.pipeline.graph import ROUTES
+from dpfedge.runtime import AsyncRuntime, AudioFormat, Runtime, Sampling, _Dispatcher
+from dpfedge.stage.api import Kind, Mode
+
+DIED = StageDied("died", stage="llm")
+
+
+class Words:
+    """A message of plain data."""
+
+    def __init__(self, kind: Kind, data: Any, turn: int) -> None:
+        self.kind, self.turn, self._data = kind, turn, data
+
+    def map(self) -> Any:
+        return self._data
+
+    def text(self) -> str:
+        return str(self._data)
+
+    def release(self) -> None:
+        return
+
+
+class ToyEngine:
+    """Notes what is sent; `answers` maps a stage to the messages it gives for each START it gets."""
+
+    audio_piece = 4
+
+    def __init__(self, places: int = 3) -> None:
+        self.sent: list[tuple[str, Kind, Any]] = []
+        self.answers: dict[str, list[tuple[Kind, Any, int]]] = {}
+        self.full: set[str] = set()
+        self.receivers: dict[int, Any] = {}
+        self.stopped, self._places, self._last = 0, places, 0
+        self.supervisor = SimpleNamespace(ready=lambda: not self.stopped)
+        manifest = SimpleNamespace(name="toy", pipeline={"stages": {}})
+        self.bound = SimpleNamespace(
+            package=SimpleNamespace(manifest=manifest), board=SimpleNamespace(id="host", placement={})
+        )
+
+    def facts(self) -> dict[str, Mapping[str, Any]]:
+        return {"voice": {"rate": 8000}}
+
+    def check_up(self, mode: Mode) -> tuple[str, ...]:
+        if self.stopped:
+            raise UsageError("the runtime is closed")
+        return ROUTES[mode]
+
+    def open_request(self, receiver: Any) -> int:
+        if len(self.receivers) == self._places:
+            raise Busy("full")
+        self._last += 65536
+        self.receivers[self._last] = receiver
+        return self._last
+
+    def close_request(self, key: int) -> None:
+        self.receivers.pop(key, None)
+
+    def live(self, key: int) -> bool:
+        return key in self.receivers
+
+    def cancel_turns(self, key: int, before: int) -> None:
+        return
+
+    def fits(self, stage: str, options: Mapping[str, Any]) -> bool:
+        return True
+
+    def _note(self, stage: str, kind: Kind, data: Any) -> None:
+        if stage in self.full:
+            raise WouldBlock("full")
+        self.sent.append((stage, kind, data))
+
+    def send_start(self, stage: str, key: int, options: Mapping[str, Any]) -> None:
+        self._note(stage, Kind.START, options)
+        for kind, data, turn in self.answers.get(stage, ()):
+            self.say(key, stage, kind, data, turn)
+
+    def send_audio(self, key: int, data: memoryview, captured_ns: int, *, last: bool = False) -> None:
+        self._note("decoder", Kind.AUDIO, (bytes(data), last))
+
+    def say(self, key: int, stage: str, kind: Kind, data: Any, turn: int = 1) -> None:
+        self.receivers[key].receive(stage, Words(kind, data, turn), 5, False)
+
+    def status(self) -> dict[str, Any]:
+        return {"stages": {}}
+
+    def wait_ready(self) -> None:
+        return
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+class Car:
+    """A runtime and its engine."""
+
+    def __init__(self, **options: Any) -> None:
+        self.engine = ToyEngine(**options)
+        self.dispatcher = _Dispatcher(asyncio.get_running_loop())
+        self.runtime = AsyncRuntime(self.engine, self.dispatcher)  # type: ignore[arg-type]
+
+    def nothing_open(self) -> bool:
+        return not self.engine.receivers and not self.dispatcher.open
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await asyncio.wait_for(test(), 30)
+
+    asyncio.run(main())
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+CHAT = [(Kind.TEXT, "hi", 1), (Kind.DONE, {"finish": "stop", "clauses": 0}, 1)]
+
+
+def test_chat__sends_what_was_given_and_no_more() -> None:
+    """Defaults of the package are not overridden by defaults of the call."""
+
+    async def test() -> None:
+        car = Car()
+        car.engine.answers["llm"] = CHAT
+        events = [event async for event in car.runtime.chat([{"role": "user", "content": "x"}], Sampling(seed=3))]
+
+        assert [type(event) for event in events] == [TextDelta, TurnDone]
+        (stage, kind, options) = car.engine.sent[0]
+        assert (stage, kind, options["mode"], options["route"]) == ("llm", Kind.START, int(Mode.CHAT), ["llm"])
+        assert options["messages"] == [{"role": "user", "content": "x"}]
+        assert options["sampling"]["seed"] == 3
+        assert "temperature" not in options["sampling"]
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_transcribe__uses_audio_while_it_arrives() -> None:
+    """Cut into pieces that fit; the end is marked."""
+
+    async def test() -> None:
+        car = Car()
+        arrived = asyncio.Event()
+
+        async def audio() -> AsyncIterator[bytes]:
+            yield b"123456"
+            await arrived.wait()
+            yield b"78"
+
+        async def read() -> None:
+            async for _ in car.runtime.transcribe(audio(), AudioFormat("pcm_s16le", 16000), language="en"):
+                pass
+
+        task = asyncio.ensure_future(read())
+        await settle()
+        pieces = [data for _, kind, data in car.engine.sent if kind is Kind.AUDIO]
+        assert pieces == [(b"1234", False), (b"56", False)]
+        arrived.set()
+        await settle()
+        assert car.engine.sent[-1][2] == (b"", True)
+        assert car.engine.sent[0][2]["format"] == {"encoding": "pcm_s16le", "rate": 16000, "channels": 1}
+        assert car.engine.sent[0][2]["language"] == "en"
+        task.cancel()
+        await asyncio.wait({task})
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_transcribe__raises_what_the_audio_raises() -> None:
+    """A client that went away while it uploads."""
+
+    async def test() -> None:
+        car = Car()
+
+        async def audio() -> AsyncIterator[bytes]:
+            yield b"1"
+            raise ConnectionResetError("gone")
+
+        with pytest.raises(ConnectionResetError):
+            async for _ in car.runtime.transcribe(audio()):
+                pass
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_request__without_a_place() -> None:
+    """Busy before anything is sent, and again possible as soon as one is left."""
+
+    async def test() -> None:
+        car = Car(places=1)
+        car.engine.answers["llm"] = CHAT
+        async with aclosing(car.runtime.chat([])) as first:
+            await anext(first)
+            with pytest.raises(Busy):
+                await anext(car.runtime.speak("x"))
+        assert [event async for event in car.runtime.chat([])]
+
+    run(test)
+
+
+@pytest.mark.parametrize("way", ["aclose", "cancel", "error", "drop"])
+def test_request__left_early_frees_its_place(way: str) -> None:
+    """However the caller leaves."""
+
+    async def test() -> None:
+        car = Car()
+        car.engine.answers["llm"] = CHAT[:1]
+        events = car.runtime.chat([])
+        await anext(events)
+        if way == "aclose":
+            await events.aclose()
+        elif way == "cancel":
+            task = asyncio.ensure_future(anext(events))  # type: ignore[arg-type]
+            await settle()
+            task.cancel()
+            await asyncio.wait({task})
+        elif way == "error":
+            with pytest.raises(ZeroDivisionError):
+                await events.athrow(ZeroDivisionError())
+        else:
+            del events
+            gc.collect()
+            await settle()
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_request__whose_stage_reads_nothing_can_be_left() -> None:
+    """START waits for room; nobody waits with it for ever."""
+
+    async def test() -> None:
+        car = Car()
+        car.engine.full.add("llm")
+        task = asyncio.ensure_future(anext(car.runtime.chat([])))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task})
+        await settle()
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_request__that_is_too_long() -> None:
+    """Sending fails, and the reader hears of it."""
+
+    async def test() -> None:
+        car = Car()
+
+        def refuse(*arguments: Any) -> None:
+            raise InputError("too long")
+
+        car.engine.send_start = refuse  # type: ignore[method-assign]
+        with pytest.raises(InputError):
+            await anext(car.runtime.chat([]))
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_death__before_the_first_event_is_tried_again_once() -> None:
+    """A chat is given whole, so it can be given twice."""
+
+    async def test() -> None:
+        car = Car()
+        events = car.runtime.chat([])
+        task = asyncio.ensure_future(anext(events))  # type: ignore[arg-type]
+        await settle()
+        car.engine.answers["llm"] = CHAT[:1]
+        car.dispatcher.stage_died("llm")
+        assert isinstance(await task, TextDelta)
+        assert len(car.engine.sent) == 2
+        car.dispatcher.stage_died("llm")
+        with pytest.raises(StageDied):
+            await anext(events)
+
+    run(test)
+
+
+def test_death__concerns_whose_route_it_is_on() -> None:
+    """A chat goes on when the voice dies."""
+
+    async def test() -> None:
+        car = Car()
+        car.engine.answers["llm"] = CHAT
+        events = car.runtime.chat([])
+        await anext(events)
+        car.dispatcher.stage_died("voice")
+        assert isinstance(await anext(events), TurnDone)
+        await events.aclose()
+
+    run(test)
+
+
+def test_death__after_the_loop_was_closed() -> None:
+    """The supervisor's thread goes on."""
+    cars: list[Car] = []
+
+    async def test() -> None:
+        cars.append(Car())
+
+    run(test)
+    cars[0].dispatcher.stage_died("llm")
+    cars[0].dispatcher.stage_ready("llm")
+
+
+def test_converse__opens_and_ends() -> None:
+    """Every stage of the route is told, in order; the end frees the place, twice is once."""
+
+    async def test() -> None:
+        car = Car()
+        session = await car.runtime.converse(
+            AudioFormat("pcm_s16le", 8000), instructions="be brief", vad={"type": "none"}, spoken=False
+        )
+        starts = {stage: options for stage, kind, options in car.engine.sent}
+        assert list(starts) == ["decoder", "encoder", "llm"]
+        assert starts["decoder"]["vad"] == {"type": "none"}
+        assert starts["llm"]["instructions"] == "be brief"
+        assert car.runtime.status()["requests"] == 1
+        await car.runtime.end(session)
+        await car.runtime.end(session)
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_converse__closed_by_its_session_is_closed() -> None:
+    """Both ways lead to a free place."""
+
+    async def test() -> None:
+        car = Car()
+        session = await car.runtime.converse()
+        await session.close()
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_converse__that_cannot_start_frees_its_place() -> None:
+    """Cancelled while a link is full, or refused."""
+
+    async def test() -> None:
+        car = Car()
+        car.engine.full.add("llm")
+        task = asyncio.ensure_future(car.runtime.converse())
+        await asyncio.sleep(0.01)
+        assert car.engine.receivers
+        task.cancel()
+        await asyncio.wait({task})
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_stream__raises_what_pushing_raises_as_an_event() -> None:
+    """The reader of a session hears of everything in one place."""
+
+    async def test() -> None:
+        car = Car()
+        stream = car.runtime.stream(b"123456789")
+        task = asyncio.ensure_future(anext(stream))  # type: ignore[arg-type]
+        await settle()
+        key = next(iter(car.engine.receivers))
+        car.engine.say(key, "decoder", Kind.FAILED, describe(InputError("no audio"), "decoder"), 0)
+        event = await task
+        assert isinstance(event, Failed)
+        assert str(event.error) == "stage decoder: no audio"
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_ask__of_a_missing_file(tmp_path: Path) -> None:
+    """The caller's mistake, by name; nothing is opened."""
+
+    async def test() -> None:
+        car = Car()
+        with pytest.raises(UsageError, match=r"missing\.wav: the audio cannot be read; found No such file"):
+            await car.runtime.ask(tmp_path / "missing.wav")
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_ask__raises_a_failed_turn_and_leaves() -> None:
+    """The place is free when the error is there."""
+
+    async def test() -> None:
+        car = Car()
+        task = asyncio.ensure_future(car.runtime.ask(b"1234"))
+        await settle()
+        car.engine.say(next(iter(car.engine.receivers)), "llm", Kind.FAILED, describe(InputError("no"), "llm"), 1024)
+        with pytest.raises(InputError):
+            await task
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_close__tells_everybody_who_waits() -> None:
+    """Requests and sessions alike; new ones are refused, and a second close is fine."""
+
+    async def test() -> None:
+        car = Car()
+        waiting = asyncio.ensure_future(anext(car.runtime.chat([])))  # type: ignore[arg-type]
+        session = await car.runtime.converse()
+        await settle()
+        await car.runtime.close()
+        await car.runtime.close()
+
+        with pytest.raises(StageDied, match="the runtime was closed"):
+            await waiting
+        assert [type(event) async for event in session.events()] == [Failed]
+        with pytest.raises(UsageError, match="the runtime is closed"):
+            await anext(car.runtime.chat([]))
+        await car.runtime.end(session)
+        assert car.nothing_open()
+
+    run(test)
+
+
+def test_open__closes_what_cannot_become_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that fails to start leaves no process."""
+    engine = ToyEngine()
+
+    def fail() -> None:
+        raise StageDied("no", stage="llm")
+
+    engine.wait_ready = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(module, "prepare", lambda package, board, check: None)
+    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
+
+    async def test() -> None:
+        with pytest.raises(StageDied):
+            await AsyncRuntime.open("x")
+        assert engine.stopped == 1
+
+    run(test)
+
+
+def test_launch__cancelled_ends_what_its_thread_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread cannot be cancelled, its result can."""
+    engine, begun, go = ToyEngine(), threading.Event(), threading.Event()
+
+    def start(prepared: Any, watcher: Any) -> ToyEngine:
+        begun.set()
+        go.wait(30)
+        return engine
+
+    monkeypatch.setattr(module, "prepare", lambda package, board, check: None)
+    monkeypatch.setattr(module.Engine, "start", start)
+
+    async def test() -> None:
+        task = asyncio.ensure_future(AsyncRuntime.launch("x"))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        await settle()
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert engine.stopped == 1
+
+    run(test)
+
+
+def test_launch__refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By binding."""
+
+    def refuse(package: Any, board: str, check: str) -> Any:
+        raise BindError("no target")
+
+    monkeypatch.setattr(module, "prepare", refuse)
+
+    async def test() -> None:
+        with pytest.raises(BindError):
+            await AsyncRuntime.launch("x")
+
+    run(test)
+
+
+def test_runtime__is_the_same_for_synchronous_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Runtime.open` drives an AsyncRuntime on its own loop."""
+    engine = ToyEngine()
+    engine.answers["llm"] = CHAT
+    monkeypatch.setattr(module, "prepare", lambda package, board, check: None)
+    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
+
+    with Runtime.open("x") as one:
+        assert [type(event) for event in one.chat([])] == [TextDelta, TurnDone]
+        assert one.status()["package"] == "toy"
+    assert engine.stopped == 1
+
+
+def test_closed_runtime__frees_a_reader_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, not left."""
+    engine = ToyEngine()
+    monkeypatch.setattr(module, "prepare", lambda package, board, check: None)
+    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
+    one = Runtime.open("x")
+    errors: list[Exception] = []
+
+    def read() -> None:
+        try:
+            next(one.chat([]))
+        except StageDied as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while not engine.receivers:
+        time.sleep(0.005)
+    one.close()
+    thread.join(30)
+
+    assert len(errors) == 1
