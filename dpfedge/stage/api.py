@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from enum import Enum, IntEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["TURN_STRIDE", "Kind", "Message", "Mode", "RequestIO", "Slot", "Stage", "Steps", "Wait"]
+__all__ = ["TURN_STRIDE", "Kind", "Message", "Mode", "RequestIO", "Settles", "Slot", "Stage", "Steps", "Wait"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -153,6 +153,14 @@ class Stage(Protocol):
 
     def facts(self) -> Mapping[str, Any]:
         """What the faces need to know before a request (`rate` of the voice, `context` of the llm, …)."""
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """A stage that has more to prepare once it is ready."""
+
+    def settle(self) -> Steps:
+        """Work that makes the first request faster: done once, a step at a time, while no request waits."""
 
 
 TURN_STRIDE = 1024

@@ -7,12 +7,13 @@ Every request owns a place of key/value memory while it lives, so many are answe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel
 from dpfedge.errors import ModelError
-from dpfedge.stage.api import Mode, RequestIO, Steps
+from dpfedge.stage.api import Mode, RequestIO, Steps, Wait
 from dpfedge.stage.llm.cache import Pool, Prefix
 from dpfedge.stage.llm.config import LlmConfig
 from dpfedge.stage.llm.engine import prefill
@@ -35,10 +36,13 @@ class LlmStage:
     def __init__(self, model: BoundModel, config: Mapping[str, Any], budget: Budget) -> None:
         """`model`: a bound decoder with graph `llm` and assets `tokenizer.json`, `chat_template.jinja` (GRAPHS.md)."""
         settings = LlmConfig.of(config)
-        tokenizer = Tokenizer(model.asset("tokenizer.json"))
-        source = str(model.asset("chat_template.jinja"), "utf-8")
-        template = ChatTemplate(source, _names(model, tokenizer), tuple(tokenizer.specials))
-        pool = Pool(model.load("llm", budget), places=settings.places, chunk=settings.chunk_tokens)
+        # reading the vocabulary takes as long as loading the graph, and both leave the interpreter alone meanwhile
+        with ThreadPoolExecutor(1) as beside:
+            graph = beside.submit(model.load, "llm", budget)
+            tokenizer = Tokenizer(model.asset("tokenizer.json"))
+            source = str(model.asset("chat_template.jinja"), "utf-8")
+            template = ChatTemplate(source, _names(model, tokenizer), tuple(tokenizer.specials))
+        pool = Pool(graph.result(), places=settings.places, chunk=settings.chunk_tokens)
         self._title = settings.name or str(model.config.get("name", model.name))
         prompts = Prompts(template, tokenizer, int(model.config["bos"]) if model.config.get("add_bos") else None)
         first = opening(settings.system, settings.examples)
@@ -54,15 +58,24 @@ class LlmStage:
         )
 
     def warm(self) -> None:
-        """Run the opening of every conversation once and keep its keys and values for all of them."""
+        """Run a few tokens at once and one alone, so that every kernel has run."""
         parts, place = self._parts, self._parts.pool.take(())
-        opening = parts.shared if parts.settings.warm_opening else ()
-        tokens = opening or [0] * _WARM
-        for _ in prefill(place, tokens, parts.settings.chunk_tokens, len(tokens)):
+        for _ in prefill(place, [0] * _WARM, parts.settings.chunk_tokens, _WARM):
             pass
         place.run((place.tokens[-1],))
-        place.keep(len(opening))
-        parts.pool.prefix = Prefix(place) if opening else None
+        place.keep(0)
+        parts.pool.give(place)
+
+    def settle(self) -> Steps:
+        """Run the opening of every conversation once and keep its keys and values for all of them."""
+        parts = self._parts
+        if not parts.settings.warm_opening or not parts.shared or parts.pool.prefix is not None:
+            return
+        place = parts.pool.take(())
+        for _ in prefill(place, parts.shared, parts.settings.chunk_tokens, len(parts.shared)):
+            yield Wait.STEP
+        parts.pool.prefix = Prefix(place)
+        place.keep(0)
         parts.pool.give(place)
 
     def facts(self) -> Mapping[str, Any]:

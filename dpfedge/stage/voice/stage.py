@@ -63,9 +63,9 @@ class VoiceStage:
         self._scratch = np.empty(self._config.chunk_frames * self._hop, np.float32)
 
     def warm(self) -> None:
-        """Speak one sentence into nothing, so that every graph, shape and the phonemiser are ready."""
+        """Speak a word into nothing, so that every graph and the phonemiser have run."""
         self._phonemes.warm()
-        for samples in self._chunks("Ready when you are.", 1.0, self._config.first_frames):
+        for samples in self._chunks("Ready.", 1.0, self._config.first_frames):
             write_pcm(samples, self._config.gain, self._scratch, np.empty(samples.size, np.int16))
 
     def facts(self) -> Mapping[str, Any]:

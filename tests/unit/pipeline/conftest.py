@@ -11,7 +11,7 @@ import pytest
 
 from dpfedge.link import Arena, Consumer, Lease, LinkSpec, Producer
 from dpfedge.pipeline.io import LinkMessage, send_map
-from dpfedge.stage.api import Kind, Mode, RequestIO, Steps
+from dpfedge.stage.api import Kind, Mode, RequestIO, Steps, Wait
 
 SOURCE_OWNER, STAGE_OWNER = 1000, 1
 PAIRS = (
@@ -37,6 +37,17 @@ class ToyStage:
 
     def request(self, io: RequestIO) -> Steps:
         return self._life(io)
+
+
+class SettlingStage(ToyStage):
+    """A stage that goes on preparing once it is ready; `steps` counts how far it came."""
+
+    steps = 0
+
+    def settle(self) -> Steps:
+        for _ in range(3):
+            self.steps += 1
+            yield Wait.STEP
 
 
 class Rig:
@@ -92,6 +103,12 @@ def rig() -> Iterator[Rig]:
     one = Rig()
     yield one
     one.arena.close()
+
+
+@pytest.fixture
+def settling() -> type[SettlingStage]:
+    """A stage with something left to prepare."""
+    return SettlingStage
 
 
 @pytest.fixture

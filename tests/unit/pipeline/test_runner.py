@@ -357,3 +357,23 @@ def test_payload__of_the_wrong_shape_fails_its_request(rig: Any, toy: Any) -> No
         pass
 
     assert [data["type"] for _, _, data in rig.got("llm.sink")] == ["LinkError"]
+
+
+def test_settle__waits_for_requests_and_ends(rig: Any, settling: Any) -> None:
+    """A stage prepares in the pauses: not while a request can go on, and no longer than it needs."""
+    stage = settling("llm", echo)
+    runner = StageRunner(stage, rig.arena, OWNER)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    key = rig.arena.requests.open()
+    rig.start("llm", key)
+    rig.send("source.llm", key, Kind.RESPOND, {"n": 1}, turn=1, last=True)
+    while not (found := rig.got("llm.sink")):
+        rig.arena.bell("sink").wait(rig.arena.bell("sink").value(), 10_000_000)
+    while stage.steps < 3:
+        pass
+    runner.stop()
+    thread.join(timeout=10)
+
+    assert found == [(Kind.DONE, 1, {"n": 1})]
+    assert stage.steps == 3

@@ -132,6 +132,8 @@ def make_stage(driver: Any, assets: dict[str, bytes], ids: Callable[[str], list[
         settings = {"bos": 1, "eos": list(ends), "add_bos": False}
         stage = LlmStage(driver.Model("toy", {"llm": model}, assets, settings), config or {}, Budget())
         stage.warm()
+        for _ in stage.settle():
+            pass
         return stage
 
     return make
