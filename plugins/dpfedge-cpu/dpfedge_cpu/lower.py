@@ -18,6 +18,7 @@ from dpfedge.backend.api import Array, Budget, LoweredGraph, LowerRequest
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.errors import BackendError, FormatError
 from dpfedge.tensors import TensorSpec
+from dpfedge_cpu.canonical import canonical
 from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
 from dpfedge_cpu.session import mapped_errors, runtime, session_options
 
@@ -49,6 +50,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
         decisions.append(
             (f"layout=nchwc,{request.arch}{lines}", "convolutions read blocks as wide as this CPU's vector")
         )
+    canonical(model)
     inputs, outputs = graph_ports(model)
     weights = dict(_take_weights(model))
     return LoweredGraph(model.SerializeToString(deterministic=True), weights, inputs, outputs, tuple(decisions))
