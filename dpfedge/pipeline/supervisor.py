@@ -148,7 +148,8 @@ class Supervisor:
         for key, _ in self._selector.select(timeout_s):
             what, name = key.data
             if what == "zygote":
-                self._from_zygote()
+                if self._zygote is not None and _readable(self._zygote.control):  # not read in this same round
+                    self._from_zygote()
             elif what == "channel":
                 self._from_stage(name)
             elif what == "pidfd":
