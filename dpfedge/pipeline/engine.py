@@ -19,7 +19,8 @@ from dpfedge.limits import REQUESTS_MAX
 from dpfedge.link import LAST, Arena, Producer
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.io import send_map, send_text
-from dpfedge.pipeline.prepare import Prepared, Zygote
+from dpfedge.pipeline.parent import Zygote
+from dpfedge.pipeline.prepare import Prepared
 from dpfedge.pipeline.processes import memory_of
 from dpfedge.pipeline.sink import Receiver, Sink
 from dpfedge.pipeline.supervisor import Supervisor, Watcher

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from dpfedge.errors import DpfError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "AudioChunk",

@@ -26,8 +26,8 @@ from dpfedge.errors import StageError
 from dpfedge.limits import STAGE_RESTARTS_MAX, STAGE_RESTARTS_WINDOW_S, STAGE_START_MAX_S
 from dpfedge.link import Arena
 from dpfedge.pipeline.graph import Graph, StageNode
+from dpfedge.pipeline.parent import Zygote
 from dpfedge.pipeline.placement import place
-from dpfedge.pipeline.prepare import Zygote
 from dpfedge.pipeline.wire import receive_message, send_message
 
 __all__ = ["StageState", "Supervisor", "Watcher"]

@@ -48,8 +48,8 @@ def test_prepare__refused_by_the_board(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(package: Any, board: str) -> Any:
         raise BoardError(f"not {board}")
 
-    monkeypatch.setattr(module, "open_package", lambda path, check: None)
-    monkeypatch.setattr(module, "bind_here", refuse)
+    monkeypatch.setattr("dpfedge.package.open_package", lambda path, check: None)
+    monkeypatch.setattr("dpfedge.binding.bind_here", refuse)
     with pytest.raises(BoardError, match="not orin"):
         prepare("x", board="orin")
     assert ToyZygote.made[0].stopped == [0.0]
@@ -59,8 +59,8 @@ def test_prepared__closed_gives_both_back(monkeypatch: pytest.MonkeyPatch) -> No
     """When nothing is started with them."""
     closed: list[int] = []
     package = SimpleNamespace(close=lambda: closed.append(1))
-    monkeypatch.setattr(module, "open_package", lambda path, check: package)
-    monkeypatch.setattr(module, "bind_here", lambda package, board: SimpleNamespace(package=package))
+    monkeypatch.setattr("dpfedge.package.open_package", lambda path, check: package)
+    monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board: SimpleNamespace(package=package))
     prepare("x").close()
 
     assert (closed, ToyZygote.made[0].stopped) == ([1], [0.0])

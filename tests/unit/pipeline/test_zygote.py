@@ -16,7 +16,7 @@ import pytest
 
 from dpfedge.link import Arena, LinkSpec
 from dpfedge.pipeline import zygote
-from dpfedge.pipeline.prepare import Zygote, environment
+from dpfedge.pipeline.parent import Zygote, environment
 from dpfedge.pipeline.wire import receive_message, send_message
 
 
@@ -69,7 +69,7 @@ def test_zygote__ends_with_its_supervisors_process() -> None:
     """Though a forked child of the supervisor holds the socket open."""
     code = (
         "import os, sys\n"
-        "from dpfedge.pipeline.prepare import Zygote\n"
+        "from dpfedge.pipeline.parent import Zygote\n"
         "one = Zygote()\n"
         "child = os.fork()\n"
         "if child == 0:\n"

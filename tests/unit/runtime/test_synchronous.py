@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dpfedge.errors import BindError, UsageError
-from dpfedge.pipeline.sync import SyncRuntime
+from dpfedge.runtime.synchronous import SyncRuntime
 
 
 class Inner:
@@ -79,7 +79,7 @@ def _no_threads_left() -> Iterator[None]:
 
 def test_runtime__does_what_the_inner_one_does(inner: Inner) -> None:
     """Calls, iterators and plain facts."""
-    with Toy.open("x") as runtime:
+    with Toy._open("x") as runtime:
         assert runtime.ask("this") == "answer to this"
         assert list(runtime.chat(3)) == [0, 1, 2]
         assert runtime.facts == inner.facts
@@ -92,12 +92,12 @@ def test_open__that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     """The error is the inner one's."""
     monkeypatch.setattr(Toy, "made", BindError("no target"))
     with pytest.raises(BindError):
-        Toy.open("x")
+        Toy._open("x")
 
 
 def test_iteration__left_early_ends_the_request(inner: Inner) -> None:
     """break, and also nothing at all."""
-    with Toy.open("x") as runtime:
+    with Toy._open("x") as runtime:
         for _ in runtime.chat(3):
             break
         gc.collect()
@@ -107,7 +107,7 @@ def test_iteration__left_early_ends_the_request(inner: Inner) -> None:
 
 def test_iteration__interrupted_while_it_waits(inner: Inner) -> None:
     """Ctrl-C in the reading thread ends the request on the loop, and the runtime works on."""
-    with Toy.open("x") as runtime:
+    with Toy._open("x") as runtime:
         events = runtime.speak("x")
         original = runtime._call
 
@@ -128,7 +128,7 @@ def test_iteration__interrupted_while_it_waits(inner: Inner) -> None:
 
 def test_close__ends_a_reader_in_another_thread(inner: Inner) -> None:
     """It hears of it instead of waiting for ever."""
-    runtime = Toy.open("x")
+    runtime = Toy._open("x")
     errors: list[BaseException] = []
     reading = threading.Event()
 
@@ -154,7 +154,7 @@ def test_close__ends_a_reader_in_another_thread(inner: Inner) -> None:
 
 def test_closed_runtime__says_so(inner: Inner) -> None:
     """Every call; closing again is nothing."""
-    runtime = Toy.open("x")
+    runtime = Toy._open("x")
     runtime.close()
     runtime.close()
 
@@ -167,7 +167,7 @@ def test_closed_runtime__says_so(inner: Inner) -> None:
 
 def test_forked_child__is_told_to_open_its_own(inner: Inner) -> None:
     """Threads do not survive a fork; closing there leaves the parent's runtime alone."""
-    with Toy.open("x") as runtime:
+    with Toy._open("x") as runtime:
         pid = os.fork()
         if pid == 0:
             code = 1
@@ -185,7 +185,7 @@ def test_forked_child__is_told_to_open_its_own(inner: Inner) -> None:
 def test_runtime__outlives_the_thread_that_opened_it(inner: Inner) -> None:
     """Its loop has a thread of its own."""
     made: list[Toy] = []
-    thread = threading.Thread(target=lambda: made.append(Toy.open("x")))
+    thread = threading.Thread(target=lambda: made.append(Toy._open("x")))
     thread.start()
     thread.join()
 
@@ -195,7 +195,7 @@ def test_runtime__outlives_the_thread_that_opened_it(inner: Inner) -> None:
 
 def test_iterator__dropped_on_the_loop_itself(inner: Inner) -> None:
     """The garbage collector may run there; nobody waits for himself."""
-    with Toy.open("x") as runtime:
+    with Toy._open("x") as runtime:
         events = [runtime.chat(3)]
         next(events[0])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An asynchronous runtime for synchronous callers: its coroutines run on one event loop in a thread of its own."""
+"""The runtime for synchronous callers: an asynchronous one whose coroutines run on a loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from dpfedge.errors import UsageError
 from dpfedge.pipeline.events import Event
+from dpfedge.pipeline.prepare import Prepared, prepare
 
-__all__ = ["SyncRuntime"]
+if TYPE_CHECKING:
+    from dpfedge.runtime.asynchronous import AsyncRuntime
+
+__all__ = ["Runtime", "SyncRuntime"]
 
 T = TypeVar("T")
 
@@ -30,8 +35,7 @@ class SyncRuntime:
         self._inner: Any = None
 
     @classmethod
-    def open(cls, package: Any, **options: Any) -> Self:
-        """See `AsyncRuntime.open`; use it as a context manager."""
+    def _open(cls, package: Any, **options: Any) -> Self:
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="dpf-loop", daemon=True)
         thread.start()
@@ -132,6 +136,30 @@ class SyncRuntime:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class Runtime(SyncRuntime):
+    """A running pipeline for synchronous callers; the same methods as AsyncRuntime, its iterators are plain ones."""
+
+    @staticmethod
+    async def opener(prepared: Prepared) -> AsyncRuntime:
+        """The asynchronous runtime, imported while the stages' parent warms up."""
+        from dpfedge.runtime.asynchronous import AsyncRuntime
+
+        return await AsyncRuntime.open(prepared)
+
+    @classmethod
+    def open(cls, package: str | Path, *, board: str = "auto", check: Literal["fast", "full"] = "fast") -> Self:
+        """Bind `package` to `board`, start its stages, and return when every one is warm; use it as a context manager.
+
+        BindError, BoardError or PackageError as found; StageError names a stage that cannot start.
+        """
+        prepared = prepare(package, board=board, check=check)
+        try:
+            return cls._open(prepared)
+        except BaseException:
+            prepared.close()
+            raise
 
 
 class _Pull:

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from dpfedge import runtime as module
 from dpfedge.errors import BindError, Busy, InputError, StageDied, UsageError, WouldBlock
 from dpfedge.pipeline.events import Failed, TextDelta, TurnDone
 from dpfedge.pipeline.failure import describe
 from dpfedge.pipeline.graph import ROUTES
-from dpfedge.runtime import AsyncRuntime, AudioFormat, Runtime, Sampling, _Dispatcher
+from dpfedge.runtime import AsyncRuntime, AudioFormat, Runtime, Sampling, synchronous
+from dpfedge.runtime import asynchronous as module
+from dpfedge.runtime.asynchronous import _Dispatcher
 from dpfedge.stage.api import Kind, Mode
 
 DIED = StageDied("died", stage="llm")
@@ -510,7 +511,8 @@ def test_runtime__is_the_same_for_synchronous_callers(monkeypatch: pytest.Monkey
     """`Runtime.open` drives an AsyncRuntime on its own loop."""
     engine = ToyEngine()
     engine.answers["llm"] = CHAT
-    monkeypatch.setattr(module, "prepare", lambda package, board, check: None)
+    for place in (module, synchronous):
+        monkeypatch.setattr(place, "prepare", lambda package, board, check: None)
     monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
 
     with Runtime.open("x") as one:
@@ -522,7 +524,8 @@ def test_runtime__is_the_same_for_synchronous_callers(monkeypatch: pytest.Monkey
 def test_closed_runtime__frees_a_reader_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told, not left."""
     engine = ToyEngine()
-    monkeypatch.setattr(module, "prepare", lambda package, board, check: None)
+    for place in (module, synchronous):
+        monkeypatch.setattr(place, "prepare", lambda package, board, check: None)
     monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
     one = Runtime.open("x")
     errors: list[Exception] = []

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedding API: a package file in, spoken turns, transcripts, answers and speech out.
-
-`AsyncRuntime` is for event loops, `Runtime` is the same for everybody else. Both start the package's stages as
-processes of their own and drive the engine that `dpfedge serve` drives; neither knows of HTTP.
-"""
+"""The runtime for event loops: a package in, spoken turns, transcripts, answers and speech out; it knows no HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -23,35 +19,10 @@ from dpfedge.pipeline.feed import Feed
 from dpfedge.pipeline.placement import place
 from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.pipeline.session import Session, push_audio, when_space
-from dpfedge.pipeline.sync import SyncRuntime
+from dpfedge.runtime.options import AudioFormat, Sampling
 from dpfedge.stage.api import Mode
 
-__all__ = ["Answer", "AsyncRuntime", "AudioFormat", "Runtime", "Sampling", "Session"]
-
-
-@dataclass(frozen=True, slots=True)
-class AudioFormat:
-    """What bytes of audio are: raw samples, or any container found by its bytes (`encoding="container"`)."""
-
-    encoding: str = "container"
-    """`container`, `pcm_s16le` or `pcm_f32le`."""
-    rate: int | None = None
-    """Hz; raw samples only."""
-    channels: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the llm chooses tokens; None means the package's own default."""
-
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    repeat_penalty: float | None = None
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+__all__ = ["AsyncRuntime"]
 
 
 class AsyncRuntime:
@@ -62,7 +33,7 @@ class AsyncRuntime:
 
     @classmethod
     async def open(
-        cls, package: str | Path, *, board: str = "auto", check: Literal["fast", "full"] = "fast"
+        cls, package: str | Path | Prepared, *, board: str = "auto", check: Literal["fast", "full"] = "fast"
     ) -> AsyncRuntime:
         """Bind `package` to `board`, start its stages, and return when every one is warm."""
         runtime = await cls.launch(package, board=board, check=check)
@@ -287,12 +258,6 @@ class _Dispatcher:
         error = StageDied("its process died while it held the request", stage=name, remedy="it is restarted; try again")
         for request in tuple(self.open.values()):
             request.stage_died(name, error)
-
-
-class Runtime(SyncRuntime):
-    """A running pipeline for synchronous callers; the same methods as AsyncRuntime, its iterators are plain ones."""
-
-    opener = AsyncRuntime.open
 
 
 def _starts(mode: Mode, route: tuple[str, ...], extra: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
