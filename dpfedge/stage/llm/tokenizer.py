@@ -7,7 +7,7 @@ The ids are those of the Hugging Face `tokenizers` library for the package's `to
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tokenizers import Tokenizer as _Tokenizer
@@ -41,7 +41,9 @@ class Tokenizer:
         added = self._inner.get_added_tokens_decoder()
         self.specials = {token.content: number for number, token in added.items() if token.special}
         self.size = self._inner.get_vocab_size(with_added_tokens=True)
-        self._bytes = self._byte_table() if isinstance(self._inner.decoder, ByteLevel) else None
+        self._by_bytes = isinstance(self._inner.decoder, ByteLevel)
+        self._alphabet = _byte_alphabet()
+        self._known: dict[int, bytes] = {}
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; the texts of special tokens in it become those tokens."""
@@ -53,17 +55,16 @@ class Tokenizer:
 
     def detokeniser(self) -> Detokeniser:
         """For one answer."""
-        return _Bytes(self._bytes) if self._bytes is not None else _Window(self)
+        return _Bytes(self._bytes_of) if self._by_bytes else _Window(self)
 
-    def _byte_table(self) -> list[bytes]:
-        """The bytes of each token id; special tokens have none."""
-        alphabet = _byte_alphabet()
-        table = [b""] * self.size
-        for text, number in self._inner.get_vocab(with_added_tokens=True).items():
-            if text not in self.specials and number < self.size:
-                known = all(char in alphabet for char in text)
-                table[number] = bytes(alphabet[char] for char in text) if known else text.encode()
-        return table
+    def _bytes_of(self, token: int) -> bytes:
+        """The bytes of a token id; special tokens have none. Looked up once each: most of a vocabulary is never said."""
+        if token not in self._known:
+            text = self._inner.id_to_token(token) or ""
+            known = all(char in self._alphabet for char in text)
+            data = bytes(self._alphabet[char] for char in text) if known else text.encode()
+            self._known[token] = b"" if text in self.specials else data
+        return self._known[token]
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -76,12 +77,12 @@ def _byte_alphabet() -> dict[str, int]:
 class _Bytes:
     """Byte-level vocabularies: bytes go through an incremental UTF-8 decoder."""
 
-    def __init__(self, table: Sequence[bytes]) -> None:
-        self._table = table
+    def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
+        self._bytes_of = bytes_of
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        return self._decoder.decode(self._table[token])
+        return self._decoder.decode(self._bytes_of(token))
 
     def finish(self) -> str:
         return self._decoder.decode(b"", True)
