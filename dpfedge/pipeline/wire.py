@@ -32,7 +32,8 @@ def receive_message(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
     try:
         data, fds, _, _ = socket.recv_fds(sock, MAX_BYTES, _MAX_FDS)
     except ConnectionResetError:
-        return {}, []
+        # told once, when the peer went with something unread; its own last words are still to be read
+        data, fds, _, _ = socket.recv_fds(sock, MAX_BYTES, _MAX_FDS)
     for fd in fds:
         os.set_inheritable(fd, False)  # recv_fds of Python 3.11 does not pass MSG_CMSG_CLOEXEC on
     return (json.loads(data) if data else {}), list(fds)

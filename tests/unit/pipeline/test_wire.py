@@ -46,6 +46,17 @@ def test_peer__gone() -> None:
             send_message(one, {})
 
 
+def test_peer__gone_without_reading_is_heard_out() -> None:
+    """What it said before it went arrives, although it left messages unread."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    send_message(one, {"a": 1})
+    send_message(other, {"last": "words"})
+    other.close()
+    with one:
+        assert receive_message(one) == ({"last": "words"}, [])
+        assert receive_message(one) == ({}, [])
+
+
 def test_message__largest_and_larger(pair: Pair) -> None:
     """One that would arrive cut is not sent."""
     overhead = len('{"a": ""}')
