@@ -59,4 +59,5 @@ def show(title: str, found: Mapping[str, list[float]], ours: str, unit: str = "m
 def header() -> None:
     """What the numbers were measured on."""
     on = machine()
-    print(f"{on['cpu']}, {on['cores']} cores, kernel {on['kernel']}, load {' '.join(on['load_average'])}, {on['libraries']}")
+    load = " ".join(on["load_average"])
+    print(f"{on['cpu']}, {on['cores']} cores, kernel {on['kernel']}, load {load}, {on['libraries']}")
