@@ -58,7 +58,7 @@ class Tokenizer:
         return _Bytes(self._bytes_of) if self._by_bytes else _Window(self)
 
     def _bytes_of(self, token: int) -> bytes:
-        """The bytes of a token id; special tokens have none. Looked up once each: most of a vocabulary is never said."""
+        """The bytes of a token id; special tokens have none. Looked up when said: most of a vocabulary never is."""
         if token not in self._known:
             text = self._inner.id_to_token(token) or ""
             known = all(char in self._alphabet for char in text)
