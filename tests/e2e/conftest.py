@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,11 @@ from typing import Any
 import httpx
 import pytest
 
+from dpfedge.pipeline import supervisor
+from dpfedge.runtime import AsyncRuntime
+
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(Path(__file__).parent / "made"))
 PACKAGE = ROOT / "build" / "voice.dpfbin"
 RECIPE = ROOT / "examples" / "voice" / "voice.yaml"
 
@@ -127,3 +132,30 @@ def spoken(server: ServerProcess) -> Callable[[str], bytes]:
         return said[words]
 
     return say
+
+
+@pytest.fixture(scope="module")
+def car(voice_package: Path) -> Iterator[Any]:
+    """One runtime for all tests of a file, which leave it working; restarts wait for nothing."""
+    from made_car import Car
+
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
+        patch.setattr(supervisor, "_BACK_OFF_S", (0.0,))
+        patch.setattr(supervisor, "STAGE_RESTARTS_WINDOW_S", 0)
+        runtime = runner.run(AsyncRuntime.open(voice_package, board="host"))
+        one = Car(runner, runtime)
+        one.run(one.learn())
+        yield one
+        one.run(runtime.close())
+
+
+@pytest.fixture
+def answer(car: Any) -> Iterator[str]:
+    """What an undisturbed pipeline answers; every test must leave one that still does, with all places free."""
+    car.run(car.steady())
+    words: str = car.run(car.ask())
+    assert words
+    yield words
+    assert car.run(car.ask()) == words
+    assert car.places() == []
+    car.run(car.steady())

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import cbor2
 import pytest
 
 from dpfedge.link import Arena, Consumer, Lease, LinkSpec, Producer
+from dpfedge.pipeline import supervisor
 from dpfedge.pipeline.io import LinkMessage, send_map
 from dpfedge.stage.api import Kind, Mode, RequestIO, Steps, Wait
+
+sys.path.insert(0, str(Path(__file__).parent / "made"))
 
 SOURCE_OWNER, STAGE_OWNER = 1000, 1
 PAIRS = (
@@ -115,3 +122,32 @@ def settling() -> type[SettlingStage]:
 def toy() -> type[ToyStage]:
     """A stage made of one generator function."""
     return ToyStage
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """No file, thread or child process is left behind."""
+    before = (os.listdir("/proc/self/fd"), set(threading.enumerate()))
+    yield
+    assert len(os.listdir("/proc/self/fd")) == len(before[0])
+    assert set(threading.enumerate()) <= before[1]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.fixture
+def make(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Make pipelines of toy stages that are stopped at the end; restarts are at once."""
+    from made_supervisor import Pipeline, ToyZygote
+
+    monkeypatch.setattr(supervisor, "Zygote", ToyZygote)
+    monkeypatch.setattr(supervisor, "_BACK_OFF_S", (0.0,))
+    made: list[Pipeline] = []
+
+    def _make(behaviour: dict[str, Any] | None = None) -> Pipeline:
+        made.append(Pipeline(rig.arena, behaviour))
+        return made[-1]
+
+    yield _make
+    for one in made:
+        one.one.stop(0.2)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import numpy as np
 import pytest
+from made_feed import ALL, DIED, ONE, Script, kinds, run
 
-from dpfedge.errors import InputError, StageDied, StageError
+from dpfedge.errors import StageError
 from dpfedge.limits import BACKLOG_LEASES, EVENTS_MAX
 from dpfedge.pipeline.events import (
     AudioChunk,
@@ -24,86 +23,9 @@ from dpfedge.pipeline.events import (
     Transcript,
     TurnDone,
 )
-from dpfedge.pipeline.failure import describe
 from dpfedge.pipeline.feed import Feed
 from dpfedge.pipeline.io import LinkMessage, LinkSlot
-from dpfedge.stage.api import TURN_STRIDE, Kind, Mode
-
-ALL = ("decoder", "encoder", "llm", "voice")
-ONE, TWO = TURN_STRIDE, 2 * TURN_STRIDE
-DIED = StageDied("died", stage="somebody")
-
-
-class Words:
-    """A message of plain data that counts its releases."""
-
-    def __init__(self, kind: Kind, data: Any = None, turn: int = 0) -> None:
-        self.kind, self.turn, self._data, self.released = kind, turn, data, 0
-
-    def map(self) -> Any:
-        return {} if self._data is None else self._data
-
-    def text(self) -> str:
-        return str(self._data)
-
-    def array(self) -> Any:
-        return np.zeros(4, np.int16)
-
-    def release(self) -> None:
-        self.released += 1
-
-
-class Script:
-    """A feed and what the stages say to it."""
-
-    def __init__(self, mode: Mode, route: tuple[str, ...] = ALL, **options: Any) -> None:
-        self.feed = Feed(mode, route, 22050, **options)
-        self.messages: list[Words] = []
-
-    def say(self, stage: str, kind: Kind, turn: int = 0, data: Any = None, scarce: bool = False) -> None:
-        self.messages.append(Words(kind, data, turn))
-        self.feed.receive(stage, self.messages[-1], 5, scarce)  # type: ignore[arg-type]
-
-    def speech(self, turn: int) -> None:
-        self.say("decoder", Kind.SPEECH_STARTED, turn, {"at_ms": 10})
-
-    def endpoint(self, turn: int) -> None:
-        self.say("decoder", Kind.SPEECH_STOPPED, turn, {"at_ms": 90, "start_ms": 10, "reason": "silence"})
-        self.say("decoder", Kind.DONE, turn, {"audio_ms": 80})
-
-    def words(self, turn: int, text: str = "hello") -> None:
-        self.say("encoder", Kind.TEXT, turn, {"text": text, "start_ms": 10, "end_ms": 90})
-        self.say("encoder", Kind.DONE, turn, {"tokens": 3})
-
-    def answer(self, turn: int, *, clauses: int = 1) -> None:
-        self.say("llm", Kind.TEXT, turn, "hi")
-        self.say("llm", Kind.DONE, turn, {"finish": "length", "clauses": clauses})
-
-    async def events(self, count: int | None = None) -> list[Event]:
-        """The next `count` events, or all of those that are there."""
-        await asyncio.sleep(0)
-        found: list[Event] = []
-        while len(found) != count and (count is not None or not self.feed._items.empty()):
-            event = await self.feed.next()
-            if event is None:
-                break
-            found.append(event)
-        return found
-
-    async def ended(self) -> bool:
-        await asyncio.sleep(0)
-        return not self.feed._items.empty() and await self.feed.next() is None
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await asyncio.wait_for(test(), 30)
-
-    asyncio.run(main())
-
-
-def kinds(events: list[Event]) -> list[tuple[type[Event], int]]:
-    return [(type(event), event.turn) for event in events]
+from dpfedge.stage.api import Kind, Mode
 
 
 def test_converse__a_whole_turn() -> None:
@@ -240,161 +162,6 @@ def test_single__ends_after_its_turn(mode: Mode, stage: str) -> None:
 
         assert kinds(await script.events(1)) == [(TurnDone, 1)]
         assert await script.ended()
-
-    run(test)
-
-
-def test_failure__is_raised_where_there_is_one_answer() -> None:
-    """As the class it was in the stage."""
-
-    async def test() -> None:
-        script = Script(Mode.CHAT, ("llm",))
-        script.say("llm", Kind.FAILED, 1, describe(InputError("bad"), "llm"))
-        with pytest.raises(InputError, match="bad"):
-            await script.events(1)
-
-    run(test)
-
-
-def test_failure__of_a_turn_lets_the_session_go_on() -> None:
-    """Its late messages are not the next turn's."""
-
-    async def test() -> None:
-        script = Script(Mode.CONVERSE)
-        script.speech(ONE)
-        script.endpoint(ONE)
-        script.words(ONE)
-        script.say("llm", Kind.FAILED, ONE, describe(InputError("bad"), "llm"))
-        script.say("llm", Kind.TEXT, ONE, "late")
-        script.say("voice", Kind.AUDIO, ONE)
-        script.speech(TWO)
-
-        assert kinds(await script.events())[-2:] == [(Failed, ONE), (SpeechStarted, TWO)]
-        assert [message.released for message in script.messages] == [1] * len(script.messages)
-
-    run(test)
-
-
-def test_failure__of_the_decoder_ends_a_session_of_one_file() -> None:
-    """There is nothing more to read."""
-
-    async def test() -> None:
-        script = Script(Mode.CONVERSE, one_file=True)
-        script.speech(ONE)
-        script.say("decoder", Kind.FAILED, 0, describe(InputError("no audio file"), "decoder"))
-
-        assert kinds(await script.events(2)) == [(SpeechStarted, ONE), (Failed, ONE)]
-        assert await script.ended()
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    ("stage", "lost"),
-    [("decoder", [TWO]), ("encoder", []), ("llm", [ONE]), ("voice", [ONE])],
-)
-def test_death__while_one_turn_is_answered_and_one_is_heard(stage: str, lost: list[int]) -> None:
-    """Only turns the stage had a part of are lost; speech that goes on reaches the stage's next process."""
-
-    async def test() -> None:
-        script = Script(Mode.CONVERSE)
-        script.speech(ONE)
-        script.endpoint(ONE)
-        script.words(ONE)
-        script.speech(TWO)
-        await script.events()
-
-        assert script.feed.stage_died(stage, DIED) == max(lost, default=0)
-        assert kinds(await script.events()) == [(Failed, turn) for turn in lost]
-
-    run(test)
-
-
-@pytest.mark.parametrize(("stage", "lost"), [("decoder", True), ("encoder", True), ("llm", True), ("voice", False)])
-def test_death__between_endpoint_and_words(stage: str, lost: bool) -> None:
-    """The utterance may have been in any of the three; the voice has not heard of it."""
-
-    async def test() -> None:
-        script = Script(Mode.CONVERSE)
-        script.speech(ONE)
-        script.say("decoder", Kind.SPEECH_STOPPED, ONE, {"at_ms": 90, "start_ms": 10, "reason": "silence"})
-        await script.events()
-
-        assert script.feed.stage_died(stage, DIED) == (ONE if lost else 0)
-        assert [type(event) for event in await script.events()] == [Failed] * lost
-
-    run(test)
-
-
-def test_death__of_the_decoder_is_always_told() -> None:
-    """Nobody knows what speech it had been given, unless it had said that there is no more."""
-
-    async def test() -> None:
-        script = Script(Mode.CONVERSE)
-        assert script.feed.stage_died("decoder", DIED) == 0
-        assert kinds(await script.events()) == [(Failed, 0)]
-
-        script.say("decoder", Kind.DONE, 0)
-        assert await script.ended()
-        script.feed.stage_died("decoder", DIED)
-        assert await script.ended()
-
-    run(test)
-
-
-@pytest.mark.parametrize("stage", ALL)
-def test_death__of_an_idle_session_is_not_a_failure(stage: str) -> None:
-    """A turn that is complete is nobody's loss."""
-
-    async def test() -> None:
-        script = Script(Mode.CONVERSE)
-        script.speech(ONE)
-        script.endpoint(ONE)
-        script.words(ONE)
-        script.answer(ONE, clauses=0)
-        await script.events()
-        script.feed.stage_died(stage, DIED)
-
-        assert [type(event) for event in await script.events()] == ([Failed] if stage == "decoder" else [])
-
-    run(test)
-
-
-@pytest.mark.parametrize("told", [False, True])
-def test_death__before_anything_was_given_is_tried_again_once(told: bool) -> None:
-    """After the first event, and the second time, the caller hears of it."""
-
-    async def test() -> None:
-        script, again = Script(Mode.SPEAK, ("voice",)), [0]
-        script.feed.again = lambda: again.append(1)
-        if told:
-            script.say("voice", Kind.AUDIO, 1)
-            await script.events()
-        script.feed.stage_died("voice", DIED)
-        if not told:
-            assert await script.events() == []
-            script.feed.stage_died("voice", DIED)
-        with pytest.raises(StageDied):
-            await script.events(1)
-
-        assert len(again) - 1 == (not told)
-
-    run(test)
-
-
-def test_death__of_a_stage_off_the_route() -> None:
-    """A chat does not need the voice."""
-
-    async def test() -> None:
-        script = Script(Mode.CHAT, ("llm",))
-        script.feed.stage_died("voice", DIED)
-        script.say("llm", Kind.DONE, 1)
-        assert kinds(await script.events(1)) == [(TurnDone, 1)]
-
-        one = Script(Mode.CHAT, ("llm",))
-        one.feed.stage_died("llm", DIED)
-        with pytest.raises(StageDied):
-            await one.events(1)
 
     run(test)
 

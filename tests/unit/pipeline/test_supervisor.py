@@ -5,203 +5,18 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_supervisor import NAMES, Make, ToyZygote, cannot_bind, crashes, deaf, gone, hangs, refuses
 
 from dpfedge.errors import StageError
 from dpfedge.pipeline import supervisor as module
-from dpfedge.pipeline.graph import Graph
-from dpfedge.pipeline.supervisor import Supervisor
-from dpfedge.pipeline.wire import receive_message, send_message
 
-NAMES = ("decoder", "llm")
-SETUP = {"board": "host", "path": "x", "manifest": ""}
-
-
-class Process:
-    """The toy zygote's process, as `subprocess.Popen` shows it."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-
-    def poll(self) -> None:
-        os.waitpid(self.pid, 0)
-
-
-class ToyZygote:
-    """Forks stages that say ready and then wait; `behaviour` maps a stage to what it does instead."""
-
-    behaviour: dict[str, Callable[[socket.socket], None]]
-
-    def __init__(self, behaviour: dict[str, Callable[[socket.socket], None]] | None = None) -> None:
-        self.behaviour = behaviour or {}
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            self.control.close()
-            try:
-                self._serve(theirs)
-            finally:
-                os._exit(0)
-        theirs.close()
-        self.process = Process(pid)
-
-    def stop(self, grace_s: float = 2.0) -> None:
-        self.control.close()
-        if self.process.pid:
-            os.kill(self.process.pid, signal.SIGKILL)
-            os.waitpid(self.process.pid, 0)
-            self.process.pid = 0
-
-    def _serve(self, control: socket.socket) -> None:
-        _die_with(os.getppid())
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        if not receive_message(control)[0]:
-            return
-        if "zygote" in self.behaviour:
-            self.behaviour["zygote"](control)
-            return
-        while (command := receive_message(control)) and command[0]:
-            name, channel_fd = command[0]["stage"], command[1][0]
-            pid = os.fork()
-            if pid == 0:
-                control.close()
-                _die_with(os.getppid())
-                self.behaviour.get(name, _ready)(socket.socket(fileno=channel_fd))
-                os._exit(0)
-            os.close(channel_fd)
-            try:
-                pidfd = os.pidfd_open(pid)
-            except ProcessLookupError:
-                send_message(control, {"stage": name, "pid": 0, "reason": "it ended at once"})
-                continue
-            send_message(control, {"stage": name, "pid": pid}, [pidfd])
-            os.close(pidfd)
-
-
-def _die_with(parent: int) -> None:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _ready(channel: socket.socket) -> None:
-    send_message(channel, {"ready": "x", "facts": {"pid": os.getpid()}, "load_ms": 1.0, "warm_ms": 2.0})
-    signal.pause()
-
-
-def _deaf(channel: socket.socket) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    send_message(channel, {"ready": "x", "facts": {}, "load_ms": 1.0, "warm_ms": 2.0})
-    while True:
-        time.sleep(10)
-
-
-def _hangs(channel: socket.socket) -> None:
-    signal.pause()
-
-
-def _refuses(channel: socket.socket) -> None:
-    send_message(channel, {"error": {"what": "bad model", "found": "x", "allowed": None, "remedy": "fix it"}})
-
-
-def _crashes(channel: socket.socket) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _cannot_bind(control: socket.socket) -> None:
-    send_message(control, {"error": {"what": "the file was replaced", "found": None}})
-
-
-class Watch:
-    """Notes what it is told, and wakes who waits for it."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-        self._changed = threading.Condition()
-
-    def _note(self, what: str, name: str) -> None:
-        with self._changed:
-            self.told.append((what, name))
-            self._changed.notify_all()
-
-    def stage_ready(self, name: str) -> None:
-        self._note("ready", name)
-
-    def stage_died(self, name: str) -> None:
-        self._note("died", name)
-
-    def wait(self, what: str, name: str, count: int) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.told.count((what, name)) >= count, 30), self.told
-
-
-class Pipeline:
-    """A supervisor over toy stages."""
-
-    def __init__(self, arena: Any, behaviour: dict[str, Any] | None = None) -> None:
-        self.watch = Watch()
-        graph = Graph.from_manifest({"stages": {name: {"model": "m"} for name in NAMES}}, "x")
-        self.one = Supervisor(ToyZygote(behaviour), graph, arena, self.watch)  # type: ignore[arg-type]
-        fd = os.open("/dev/null", os.O_RDONLY)
-        self.one.start(fd, SETUP, {})
-        os.close(fd)
-
-    def kill(self, name: str) -> None:
-        pid = self.one.stages[name].pid
-        assert pid > 1  # 0 would be this test's own process group
-        os.kill(pid, signal.SIGKILL)
-
-    def state(self, name: str = "llm") -> str:
-        return self.one.stages[name].state
-
-
-Make = Callable[..., Pipeline]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    before = (os.listdir("/proc/self/fd"), set(threading.enumerate()))
-    yield
-    assert len(os.listdir("/proc/self/fd")) == len(before[0])
-    assert set(threading.enumerate()) <= before[1]
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
-
-
-@pytest.fixture
-def make(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Make pipelines that are stopped at the end; restarts are at once."""
-    monkeypatch.setattr(module, "Zygote", ToyZygote)
-    monkeypatch.setattr(module, "_BACK_OFF_S", (0.0,))
-    made: list[Pipeline] = []
-
-    def _make(behaviour: dict[str, Any] | None = None) -> Pipeline:
-        made.append(Pipeline(rig.arena, behaviour))
-        return made[-1]
-
-    yield _make
-    for one in made:
-        one.one.stop(0.2)
-
-
-def gone(pid: int) -> bool:
-    """Whether the process ends; a watchdog, not a measure."""
-    deadline = time.monotonic() + 30
-    while Path(f"/proc/{pid}").exists():
-        if "State:\tZ" in Path(f"/proc/{pid}/status").read_text():
-            return True
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return True
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def test_stages__are_ready_with_their_facts(make: Make) -> None:
@@ -237,14 +52,14 @@ def test_killed_stage__comes_back_as_another_owner(make: Make, rig: Any) -> None
 
 def test_first_start__that_fails_is_final_and_says_why(make: Make) -> None:
     """What keeps a stage from its first start does not go away by itself."""
-    pipeline = make({"llm": _refuses})
+    pipeline = make({"llm": refuses})
 
     with pytest.raises(StageError, match="stage llm: bad model; found x; fix it"):
         pipeline.one.wait_ready()
     assert pipeline.state() == "failed"
 
 
-@pytest.mark.parametrize("life", [_crashes, lambda channel: None])
+@pytest.mark.parametrize("life", [crashes, lambda channel: None])
 def test_first_start__that_crashes_is_final(make: Make, life: Any) -> None:
     """Without last words there is still an error that names the stage."""
     pipeline = make({"llm": life})
@@ -286,7 +101,7 @@ def test_zygote__killed_takes_stages_along_and_all_come_back(make: Make) -> None
 
 def test_zygote__killed_before_any_stage_served(make: Make) -> None:
     """Whoever waits hears of it."""
-    pipeline = make({"llm": _hangs, "decoder": _hangs})
+    pipeline = make({"llm": hangs, "decoder": hangs})
     os.kill(pipeline.one.zygote_pid, signal.SIGKILL)
 
     with pytest.raises(StageError):
@@ -295,7 +110,7 @@ def test_zygote__killed_before_any_stage_served(make: Make) -> None:
 
 def test_zygote__that_cannot_bind_says_why(make: Make) -> None:
     """The package was replaced between two openings."""
-    pipeline = make({"zygote": _cannot_bind})
+    pipeline = make({"zygote": cannot_bind})
 
     with pytest.raises(StageError, match="the file was replaced"):
         pipeline.one.wait_ready()
@@ -323,7 +138,7 @@ def test_zygote__that_cannot_be_started_is_tried_again(make: Make, monkeypatch: 
 def test_stage__that_hangs_at_its_start_is_killed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bounded wait for everybody."""
     monkeypatch.setattr(module, "STAGE_START_MAX_S", 0.2)
-    pipeline = make({"llm": _hangs})
+    pipeline = make({"llm": hangs})
     pipeline.watch.wait("died", "llm", 1)
 
     assert pipeline.state() == "failed"
@@ -331,7 +146,7 @@ def test_stage__that_hangs_at_its_start_is_killed(make: Make, monkeypatch: pytes
 
 def test_wait_ready__gives_up(make: Make) -> None:
     """It names a stage that is late."""
-    pipeline = make({"llm": _hangs})
+    pipeline = make({"llm": hangs})
 
     with pytest.raises(StageError, match="stage llm: not ready after 0 s"):
         pipeline.one.wait_ready(0.3)
@@ -339,7 +154,7 @@ def test_wait_ready__gives_up(make: Make) -> None:
 
 def test_wait_ready__ends_with_stop(make: Make) -> None:
     """Ctrl-C while it starts."""
-    pipeline = make({"llm": _hangs})
+    pipeline = make({"llm": hangs})
     errors: list[BaseException] = []
 
     def wait() -> None:
@@ -371,7 +186,7 @@ def test_stop__ends_every_process_and_is_not_a_death(make: Make) -> None:
 
 def test_stop__kills_who_does_not_listen(make: Make) -> None:
     """After the grace."""
-    pipeline = make({"llm": _deaf})
+    pipeline = make({"llm": deaf})
     pipeline.one.wait_ready()
     pid = pipeline.one.stages["llm"].pid
     pipeline.one.stop(0.1)
