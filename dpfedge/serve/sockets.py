@@ -31,7 +31,8 @@ class AddressInUse(DpfError):
 def listen_tcp(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. AddressInUse names the owner."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it small parts wait 40 ms for an ACK
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
