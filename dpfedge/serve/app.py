@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -56,12 +56,12 @@ def create_app(provider: Provider) -> Starlette:
     return app
 
 
-async def _dpf_error(request: Request, error: Exception) -> JSONResponse:
+async def _dpf_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DpfError)
     return error_response(error)
 
 
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
+async def _http_error(request: Request, error: Exception) -> Response:
     """404 and 405 of the router."""
     assert isinstance(error, HTTPException)
     allowed = error.headers and error.headers.get("Allow")
@@ -79,7 +79,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     return answer
 
 
-async def _bug(request: Request, error: Exception) -> JSONResponse:
+async def _bug(request: Request, error: Exception) -> Response:
     """An error nobody raised on purpose; its traceback goes to the log."""
     what = f"internal error: {type(error).__name__}"
     return error_response(DpfError(what, where="server", remedy="see the server's log"))

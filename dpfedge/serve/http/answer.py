@@ -8,17 +8,17 @@ endpoint.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dpfedge.errors import DpfError
 from dpfedge.serve.errors import ClientGone, Stopping, error_body, error_headers, error_status
+from dpfedge.serve.jsontext import json_bytes
 from dpfedge.serve.provider import Provider
 
 __all__ = ["DONE", "error_response", "gone", "sse", "stream_answer", "while_wanted"]
@@ -30,12 +30,12 @@ DONE = b"data: [DONE]\n\n"
 def sse(data: Any, event: str | None = None) -> bytes:
     """One server-sent event."""
     head = f"event: {event}\n" if event else ""
-    return f"{head}data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+    return b"%bdata: %b\n\n" % (head.encode(), json_bytes(data))
 
 
-def error_response(error: DpfError) -> JSONResponse:
+def error_response(error: DpfError) -> Response:
     """An error as OpenAI's clients expect it."""
-    return JSONResponse(error_body(error), error_status(error), error_headers(error))
+    return Response(json_bytes(error_body(error)), error_status(error), error_headers(error), "application/json")
 
 
 def ending() -> Stopping:

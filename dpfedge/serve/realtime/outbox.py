@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from dpfedge.errors import DpfError
 from dpfedge.serve.errors import error_body
+from dpfedge.serve.jsontext import json_bytes
 
 __all__ = ["Outbox", "new_id"]
 
@@ -28,7 +28,7 @@ class Outbox:
     async def send(self, kind: str, **fields: Any) -> None:
         """One event; waits while the client's connection is full."""
         event = {"type": kind, "event_id": new_id("event"), **fields}
-        await self._write(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+        await self._write(json_bytes(event).decode())
 
     async def error(self, error: DpfError, event_id: str | None = None) -> None:
         """An `error` event; `event_id` is the client event that caused it."""
