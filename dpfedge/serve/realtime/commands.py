@@ -108,9 +108,9 @@ async def _create_item(state: Conversation, event: Mapping[str, Any]) -> None:
 
 
 def _role(name: str, value: Any) -> str:
-    if value not in _TEXT_PARTS:
+    if not isinstance(value, str) or value not in _TEXT_PARTS:
         raise RequestError("no such role", found=repr(value)[:80], allowed=", ".join(_TEXT_PARTS), param=f"item.{name}")
-    return str(value)
+    return value
 
 
 def _content(name: str, value: Any) -> list[Any]:
