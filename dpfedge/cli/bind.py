@@ -15,7 +15,11 @@ from dpfedge.package import open_package
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "bind"
-HELP = "say which target of a package runs here, and why"
+HELP = """Say which target of a package runs here, and why; exit code 3 when none does.
+
+examples:
+  dpfedge bind voice.dpfbin --board host --explain
+  dpfedge bind voice.dpfbin --json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from dpfedge.hardware.probe import probe
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "boards"
-HELP = "list the known boards"
+HELP = "List the known boards, and which of them this machine is.\n\nexample: dpfedge boards --json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

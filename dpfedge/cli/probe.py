@@ -15,7 +15,9 @@ from dpfedge.hardware.probe import Machine, probe
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "probe"
-HELP = "show what this machine is"
+HELP = """Show what this machine is: CPU, caches, memory, limits, device tree, PCI devices.
+
+example: dpfedge probe --json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
+import shlex
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -42,6 +44,36 @@ def test_verb__has_its_module(name: str) -> None:
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     assert parser.format_help()
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_verb__shows_examples_that_its_parser_takes(capsys: Output, name: str) -> None:
+    """`--help` ends with examples to copy; each `dpfedge` line of them is a command that works."""
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    shown = capsys.readouterr().out
+    module = importlib.import_module(f"dpfedge.cli.{name}")
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    module.add_arguments(parser)
+    lines = re.findall(rf"^(?:example:)? *dpfedge {name}\b(.*?)(?:   .*)?$", shown, re.MULTILINE)
+
+    assert caught.value.code == 0
+    assert lines
+    for line in lines:
+        parser.parse_args(shlex.split(line))
+
+
+@pytest.mark.parametrize("name", sorted(set(VERBS) - {"talk"}))
+def test_verb__that_reports_can_do_so_in_json(name: str) -> None:
+    """Everything but a conversation, which is sound."""
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"dpfedge.cli.{name}").add_arguments(parser)
+    parsers = [parser]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            parsers += action.choices.values()
+
+    assert any("--json" in one.format_help() for one in parsers)
 
 
 def test_help__lists_every_verb(capsys: Output) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -31,3 +32,18 @@ def test_verify__good(capsys: pytest.CaptureFixture[str]) -> None:
     """A good package gives exit code 0."""
     assert main(["verify", str(TINY)]) == 0
     assert "good" in capsys.readouterr().out
+
+
+def test_verify__json_names_good_and_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One row a file; what is wrong is text, the same as on stderr."""
+    empty = tmp_path / "empty.dpfbin"
+    empty.touch()
+
+    assert main(["verify", "--json", str(empty), str(TINY)]) == 4
+
+    out, err = capsys.readouterr()
+    bad, good = json.loads(out)["packages"]
+    assert (bad["good"], bad["path"]) == (False, str(empty))
+    assert err == f"dpfedge: {bad['error']}\n"
+    assert (good["good"], good["name"], good["version"], good["sections"]) == (True, "tiny", "1.0.0", 4)
+    assert len(good["manifest_sha256"]) == 64
