@@ -7,15 +7,16 @@ import wave
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from dpfedge.pipeline.events import AudioChunk, Event, Failed, TextDelta, Transcript, TurnDone
 
 __all__ = ["Answer", "Collector"]
 
-Samples = np.ndarray[Any, np.dtype[np.int16]]
+if TYPE_CHECKING:
+    import numpy as np
+
+    Samples = np.ndarray[Any, np.dtype[np.int16]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Collector:
 
     def answer(self) -> Answer:
         """What was collected."""
+        import numpy as np  # not with this module: the stages are started before it is needed
+
         samples = np.concatenate(self._samples) if self._samples else np.empty(0, np.int16)
         question = " ".join(text for text in self._questions if text)
         return Answer(question, "".join(self._words).strip(), samples, self._rate, self._report)

@@ -18,7 +18,7 @@ from dpfedge.errors import StageDied, StageError, UsageError
 from dpfedge.limits import REQUESTS_MAX
 from dpfedge.link import LAST, Arena, Producer
 from dpfedge.pipeline.graph import Graph
-from dpfedge.pipeline.io import send_map, send_text
+from dpfedge.pipeline.messages import send_map, send_text
 from dpfedge.pipeline.parent import Zygote
 from dpfedge.pipeline.prepare import Prepared
 from dpfedge.pipeline.processes import memory_of
@@ -73,6 +73,8 @@ class Engine:
         finally:
             os.close(fd)
         self._sink.start()
+        # the first audio must not wait for this import; here it runs beside the stages' own start
+        import numpy  # noqa: F401
 
     def wait_ready(self) -> None:
         """Block until every stage is warm; StageError names one that cannot be, or tells that `stop` came first."""

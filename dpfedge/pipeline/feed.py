@@ -27,7 +27,7 @@ from dpfedge.pipeline.events import (
     TurnDone,
 )
 from dpfedge.pipeline.failure import rebuild
-from dpfedge.pipeline.io import LinkMessage
+from dpfedge.pipeline.messages import LinkMessage
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode
 
 __all__ = ["Feed"]

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from dpfedge.errors import LinkError
 from dpfedge.link import Arena, Consumer, Lease
-from dpfedge.pipeline.io import LinkMessage
+from dpfedge.pipeline.messages import LinkMessage
 
 __all__ = ["Receiver", "Sink"]
 

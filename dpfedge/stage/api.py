@@ -11,11 +11,9 @@ from collections.abc import Generator, Mapping
 from enum import Enum, IntEnum
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
+from dpfedge.backend.api import Array
 
 __all__ = ["TURN_STRIDE", "Kind", "Message", "Mode", "RequestIO", "Settles", "Slot", "Stage", "Steps", "Wait"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Kind(IntEnum):

@@ -29,7 +29,7 @@ from dpfedge.pipeline.events import (
     TurnDone,
 )
 from dpfedge.pipeline.graph import Graph
-from dpfedge.pipeline.io import send_map
+from dpfedge.pipeline.messages import send_map
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.runtime import Sampling
 from dpfedge.stage.api import Kind, Mode

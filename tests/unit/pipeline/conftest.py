@@ -15,7 +15,7 @@ import pytest
 
 from dpfedge.link import Arena, Consumer, Lease, LinkSpec, Producer
 from dpfedge.pipeline import supervisor
-from dpfedge.pipeline.io import LinkMessage, send_map
+from dpfedge.pipeline.messages import LinkMessage, send_map
 from dpfedge.stage.api import Kind, Mode, RequestIO, Steps, Wait
 
 sys.path.insert(0, str(Path(__file__).parent / "made"))

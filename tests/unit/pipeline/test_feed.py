@@ -24,7 +24,8 @@ from dpfedge.pipeline.events import (
     TurnDone,
 )
 from dpfedge.pipeline.feed import Feed
-from dpfedge.pipeline.io import LinkMessage, LinkSlot
+from dpfedge.pipeline.io import LinkSlot
+from dpfedge.pipeline.messages import LinkMessage
 from dpfedge.stage.api import Kind, Mode
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dpfedge.errors import InputError, LeaseError, LinkError, WouldBlock
-from dpfedge.pipeline.io import LinkIO, LinkMessage, send_map, send_text
+from dpfedge.pipeline.io import LinkIO
+from dpfedge.pipeline.messages import LinkMessage, send_map, send_text
 from dpfedge.stage.api import Kind, Mode, Wait
 
 

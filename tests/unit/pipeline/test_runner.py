@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpfedge.errors import Busy, InputError, LinkError
-from dpfedge.pipeline.io import send_text
+from dpfedge.pipeline.messages import send_text
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, RequestIO, Steps, Wait
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpfedge.errors import LinkError
-from dpfedge.pipeline.io import LinkMessage, send_map
+from dpfedge.pipeline.messages import LinkMessage, send_map
 from dpfedge.pipeline.sink import Sink, _receive
 from dpfedge.stage.api import Kind
 

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cold process → ready for a turn, beside the plain script that loads the same original files one after the other.
+
+Both end with every model run once. Usage: python tests/bench/bench_cold.py build/voice.dpfbin [rounds]
+(needs llama-cpp-python)
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from peers import header, rounds, show
+
+from dpfedge.bench.peer import PlainPeer, plain_setup
+from dpfedge.bench.scenarios import cold_start
+from dpfedge.package import open_package
+
+
+def main() -> None:
+    """One table: loaded, and ready."""
+    package, count = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 7
+    header()
+    setup = plain_setup(open_package(package, check="fast").manifest.pipeline, threads=2)
+    loaded: list[float] = []
+
+    def ours() -> float:
+        return cold_start(package, "auto", 1, lambda text: None)[0].samples[0] / 1e3
+
+    def plain() -> float:
+        with PlainPeer(setup) as peer:
+            loaded.append(peer.load_ms / 1e3)
+            return peer.ready_ms / 1e3
+
+    found = rounds(count, {"dpfedge, ready": ours, "plain script, ready": plain})
+    show("cold process", {**found, "plain script, only loaded": loaded[1:]}, "dpfedge, ready")
+
+
+if __name__ == "__main__":
+    main()
