@@ -14,11 +14,11 @@ from typing import Any
 import cbor2
 
 from dpfedge.binding import Bound
-from dpfedge.errors import StageDied, StageError, UsageError
+from dpfedge.errors import StageDied, StageError, UsageError, WouldBlock
 from dpfedge.limits import REQUESTS_MAX
 from dpfedge.link import LAST, Arena, Producer
 from dpfedge.pipeline.graph import Graph
-from dpfedge.pipeline.messages import send_map, send_text
+from dpfedge.pipeline.messages import crowded, send_map, send_text
 from dpfedge.pipeline.parent import Zygote
 from dpfedge.pipeline.prepare import Prepared
 from dpfedge.pipeline.processes import memory_of
@@ -143,9 +143,16 @@ class Engine:
         """A map message to a stage; WouldBlock when its link is full, InputError when it is too long."""
         send_map(self._source[stage], key, kind, data, turn=turn)
 
-    def send_audio(self, key: int, data: memoryview, captured_ns: int, *, last: bool = False) -> None:
-        """Write one piece of audio into the decoder's link; WouldBlock when it is full. At most `audio_piece` bytes."""
+    def send_audio(
+        self, key: int, data: memoryview, captured_ns: int, *, last: bool = False, bulk: bool = False
+    ) -> None:
+        """Write one piece of audio into the decoder's link; WouldBlock when it is full, for `bulk` when half of it is.
+
+        At most `audio_piece` bytes.
+        """
         producer = self._source["decoder"]
+        if bulk and crowded(producer):
+            raise WouldBlock("half of the link is left to conversations", where=f"link {producer.link}")
         loan = producer.loan(len(data))
         loan.view[: len(data)] = data
         producer.send(

@@ -13,7 +13,7 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge.errors import WouldBlock
 from dpfedge.link import LAST, Arena, Loan, Producer
-from dpfedge.pipeline.messages import LinkMessage, send_bytes
+from dpfedge.pipeline.messages import LinkMessage, crowded, send_bytes
 from dpfedge.stage.api import Kind, Mode, Steps, Wait
 from dpfedge.tensors import DTYPE_CODES, TensorSpec
 
@@ -102,6 +102,8 @@ class LinkIO:
         """A writable slot on the link to `port`."""
         producer = self._outputs[port]
         nbytes = TensorSpec("slot", dtype).numpy.itemsize * int(np.prod(shape))
+        while self.mode is Mode.TRANSCRIBE and crowded(producer):
+            yield Wait.SPACE  # a long file must not take every slot from those who speak now
         while True:
             try:
                 return LinkSlot(producer, producer.loan(nbytes), self.key, shape, dtype)

@@ -13,7 +13,7 @@ from dpfedge.errors import InputError, LinkError
 from dpfedge.link import LAST, PARTIAL, Lease, Producer
 from dpfedge.stage.api import Kind
 
-__all__ = ["LinkMessage", "send_bytes", "send_map", "send_text"]
+__all__ = ["LinkMessage", "crowded", "send_bytes", "send_map", "send_text"]
 
 
 class LinkMessage:
@@ -50,6 +50,11 @@ class LinkMessage:
     def release(self) -> None:
         """End the lease; a second call does nothing."""
         self._lease.release()
+
+
+def crowded(producer: Producer) -> bool:
+    """Whether half of a link's slots are in use: work that nobody waits for in person leaves the other half alone."""
+    return 2 * producer.live >= producer.slots
 
 
 def send_text(producer: Producer, key: int, kind: Kind, text: str, *, turn: int = 0, last: bool = False) -> None:

@@ -21,6 +21,9 @@ from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, Settles, Stage, Steps, Wa
 __all__ = ["StageRunner"]
 
 
+_SPACE_WAIT_NS = 5_000_000
+
+
 @dataclass(slots=True)
 class _Active:
     io: LinkIO
@@ -64,7 +67,12 @@ class StageRunner:
             if self._stopping:
                 return
             if self.turn_over() and not self._settle():
-                self._bell.wait(seen, None, self._spin_ns)
+                self._bell.wait(seen, self._patience(), self._spin_ns)
+
+    def _patience(self) -> int | None:
+        """For ever, unless a request leaves slots to others: their release does not ring for it."""
+        crowded = any(active.wait is Wait.SPACE for active in self._active.values())
+        return _SPACE_WAIT_NS if crowded else None
 
     def _settle(self) -> bool:
         """One step of what the stage still prepares; False when there is none."""

@@ -35,14 +35,19 @@ async def when_space(engine: Engine, key: int, send: Callable[[], None]) -> None
             await asyncio.sleep(_SPACE_WAIT_S)
 
 
-async def push_audio(engine: Engine, key: int, data: bytes | memoryview, *, last: bool = False) -> None:
-    """Write `data` into the decoder's link piece by piece, waiting for space; Cancelled when the request ended."""
+async def push_audio(
+    engine: Engine, key: int, data: bytes | memoryview, *, last: bool = False, bulk: bool = False
+) -> None:
+    """Write `data` into the decoder's link piece by piece, waiting for space; Cancelled when the request ended.
+
+    `bulk` audio, which nobody speaks at this moment, leaves half of the link to those who do.
+    """
     view = memoryview(data).cast("B")
     size, captured_ns = engine.audio_piece, time.monotonic_ns()
     pieces = [view[offset : offset + size] for offset in range(0, len(view), size)] or ([view] if last else [])
     for index, piece in enumerate(pieces):
         final = last and index == len(pieces) - 1
-        await when_space(engine, key, partial(engine.send_audio, key, piece, captured_ns, last=final))
+        await when_space(engine, key, partial(engine.send_audio, key, piece, captured_ns, last=final, bulk=bulk))
 
 
 class Session:

@@ -110,8 +110,8 @@ class AsyncRuntime:
 
         async def feeder(key: int) -> None:
             async for piece in _pieces(audio):
-                await push_audio(self._engine, key, piece)
-            await push_audio(self._engine, key, b"", last=True)
+                await push_audio(self._engine, key, piece, bulk=True)
+            await push_audio(self._engine, key, b"", last=True, bulk=True)
 
         return self._request(Mode.TRANSCRIBE, {"decoder": decoder}, feeder)
 

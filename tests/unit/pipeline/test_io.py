@@ -144,3 +144,27 @@ def test_map__of_something_else(rig: Any, payload: str) -> None:
 
     with pytest.raises(LinkError, match="message START"):
         LinkMessage(rig.arena.consumer("source.llm", 1).receive()).map()
+
+
+def test_loan__of_a_file_leaves_half_the_slots(rig: Any) -> None:
+    """A transcription waits while a conversation still gets a slot of the same link."""
+    producer = rig.arena.producer("decoder.encoder", 77)
+    route = frozenset({"encoder"})
+    file = LinkIO(rig.arena, {"encoder": producer}, 1, {"mode": int(Mode.TRANSCRIBE)}, route)
+    talk = LinkIO(rig.arena, {"encoder": producer}, 2, {"mode": int(Mode.CONVERSE)}, route)
+    held = [_finish(file.loan("encoder", (8,), "f32")) for _ in range(producer.slots // 2)]
+    waiting = file.loan("encoder", (8,), "f32")
+
+    assert next(waiting) is Wait.SPACE
+    _finish(talk.loan("encoder", (8,), "f32")).abandon()
+    held.pop().abandon()
+    _finish(waiting).abandon()
+    for slot in held:
+        slot.abandon()
+
+
+def _finish(steps: Any) -> Any:
+    """The slot that a loan gives at once."""
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    return end.value.value

@@ -56,7 +56,9 @@ class ToyEngine:
     def send_map(self, stage: str, key: int, kind: Kind, data: Mapping[str, Any], turn: int) -> None:
         self._note(stage, kind, turn, data)
 
-    def send_audio(self, key: int, data: memoryview, captured_ns: int, *, last: bool = False) -> None:
+    def send_audio(
+        self, key: int, data: memoryview, captured_ns: int, *, last: bool = False, bulk: bool = False
+    ) -> None:
         self._note("decoder", Kind.AUDIO, 0, (bytes(data), last))
 
     def fits(self, stage: str, options: Mapping[str, Any]) -> bool:

@@ -87,7 +87,9 @@ class ToyEngine:
         for kind, data, turn in self.answers.get(stage, ()):
             self.say(key, stage, kind, data, turn)
 
-    def send_audio(self, key: int, data: memoryview, captured_ns: int, *, last: bool = False) -> None:
+    def send_audio(
+        self, key: int, data: memoryview, captured_ns: int, *, last: bool = False, bulk: bool = False
+    ) -> None:
         self._note("decoder", Kind.AUDIO, (bytes(data), last))
 
     def say(self, key: int, stage: str, kind: Kind, data: Any, turn: int = 1) -> None:
