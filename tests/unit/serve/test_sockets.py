@@ -1,28 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listening sockets as the event loop gets them."""
+"""Addresses become listening sockets; one that is taken names who has it."""
 
 from __future__ import annotations
 
-import asyncio
+import os
 import socket
+import stat
+from pathlib import Path
 
-from dpfedge.serve.sockets import listen_tcp
+import pytest
+
+from dpfedge.errors import UsageError
+from dpfedge.serve.sockets import AddressInUse, default_socket_path, listen_tcp, listen_unix, port_owner
+
+ME = rf"pid {os.getpid()} \("
 
 
-def test_connection__small_parts_leave_at_once() -> None:
-    """TCP_NODELAY is set on what the server accepts: a token does not wait for the ACK of the one before."""
-    found: list[int] = []
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_tcp__a_free_port_is_chosen(host: str) -> None:
+    """Port 0; it can be connected to."""
+    if host == "::1" and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 here")
+    with listen_tcp(host, 0) as sock, socket.create_connection(sock.getsockname()[:2]):
+        assert sock.getsockname()[1] > 0
+        assert not sock.getblocking()
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        writer.close()
 
-    async def connect() -> None:
-        async with await asyncio.start_server(accept, sock=listen_tcp("127.0.0.1", 0)) as server:
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            await reader.read()
-            writer.close()
+def test_tcp__port_in_use_names_its_owner() -> None:
+    """The process, and what to do."""
+    with listen_tcp("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+        with pytest.raises(AddressInUse, match=rf"127.0.0.1:{port}: the port is in use; found {ME}.*--port"):
+            listen_tcp("127.0.0.1", port)
 
-    asyncio.run(connect())
 
-    assert found == [1]
+def test_tcp__address_of_another_machine_is_refused() -> None:
+    """Documentation's address is nobody's."""
+    with pytest.raises(UsageError, match=r"192\.0\.2\.1:0: cannot listen"):
+        listen_tcp("192.0.2.1", 0)
+
+
+def test_owner__of_a_port_nobody_has() -> None:
+    """There is none; nor is there without a /proc."""
+    with listen_tcp("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+        assert port_owner(port, Path("/nonexistent")) is None
+    assert port_owner(port) is None
+
+
+def test_unix__is_this_users_only(tmp_path: Path) -> None:
+    """Socket 0600, its folder 0700 and made when missing."""
+    path = tmp_path / "run" / "s.sock"
+    with listen_unix(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_unix__nobody_listens_is_replaced(tmp_path: Path) -> None:
+    """What a killed server leaves behind."""
+    path = tmp_path / "s.sock"
+    listen_unix(path).close()
+    assert path.is_socket()
+
+    with listen_unix(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(str(path))
+
+
+def test_unix__in_use_names_its_owner(tmp_path: Path) -> None:
+    """A live server keeps its socket."""
+    path = tmp_path / "s.sock"
+    with listen_unix(path), pytest.raises(AddressInUse, match=rf"the socket is in use; found {ME}"):
+        listen_unix(path)
+
+
+def test_unix__a_file_stays(tmp_path: Path) -> None:
+    """Nothing but a socket is ever removed."""
+    path = tmp_path / "notes"
+    path.write_text("x")
+
+    with pytest.raises(UsageError, match="exists and is no socket"):
+        listen_unix(path)
+    assert path.read_text() == "x"
+
+
+def test_unix__path_length_has_a_limit(tmp_path: Path) -> None:
+    """Bytes, not characters; the message says how many."""
+    folder = tmp_path / ("ü" * 60)
+
+    with pytest.raises(UsageError, match=r"found \d+ bytes; allowed 107 bytes"):
+        listen_unix(folder / "s.sock")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "start"),
+    [
+        ({"XDG_RUNTIME_DIR": "/run/user/7", "DPFEDGE_HOME": "/h"}, "/run/user/7/dpfedge/"),
+        ({"XDG_RUNTIME_DIR": "", "DPFEDGE_HOME": "/h"}, "/h/run/"),
+        ({}, "/"),
+    ],
+)
+def test_default_path__is_the_users_own(environ: dict[str, str], start: str) -> None:
+    """The runtime directory, dpfedge's home, or a private folder."""
+    path = default_socket_path(8080, environ)
+
+    assert str(path).startswith(start)
+    assert path.name == "serve-8080.sock"
+    if not environ:
+        assert path.parent.name == f"dpfedge-{os.getuid()}"
