@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -39,7 +40,11 @@ class PlainPeer:
         command = [sys.executable, "-m", "dpfedge.bench.baseline.plain"]
         env = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "OPENBLAS_"))}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
-        ready = self._ask(setup)
+        try:
+            ready = self._ask(setup)
+        except Unavailable:
+            self.close()
+            raise
         self.load_ms = ready["load_ms"]
         self.ready_ms = (ready["ready_ns"] - started) / 1e6
 
@@ -55,8 +60,11 @@ class PlainPeer:
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait(timeout=10)
+        self._process.stdout.close()
 
     def __enter__(self) -> PlainPeer:
         return self
@@ -67,8 +75,9 @@ class PlainPeer:
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(message) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it ended; its exit code says more
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
             raise Unavailable(
