@@ -61,7 +61,7 @@ def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
         stack.callback(tcp.close)
         sockets = [tcp]
         if path is not None:
-            sockets.append(listen_unix(path))
+            sockets.append(stack.enter_context(listen_unix(path)))
             stack.callback(path.unlink, missing_ok=True)
         say = _Say(args.json)
         shown = f"[{args.host}]" if ":" in args.host else args.host

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge serve` before and around serving: addresses, refusals, what it says; the real server is in tests/e2e."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpfedge.cli import main, serve
+from dpfedge.errors import BindError
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What `prepare` gives; serving it notes its sockets and ends at once."""
+    manifest = SimpleNamespace(name="toy")
+    one = SimpleNamespace(closed=0, sockets=[], bound=SimpleNamespace(package=SimpleNamespace(manifest=manifest)))
+
+    def close() -> None:
+        one.closed += 1
+
+    async def served(prepared: Any, sockets: list[socket.socket], say: Any) -> None:
+        one.sockets = [sock.getsockname() for sock in sockets]
+        say("ready", package="toy", ready_ms=1.0)
+
+    one.close = close
+    monkeypatch.setattr(serve, "prepare", lambda package, board, check: one)
+    monkeypatch.setattr(serve, "_serve", served)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--port", "65536"], "--port: no such port; found 65536; allowed 0 to 65535"),
+        (["--port", "-1"], "--port: no such port"),
+        (["--host", "0.0.0.0"], "--host: only this machine may connect; found 0.0.0.0"),
+        (["--host", "example.org"], "--host: only this machine may connect"),
+        (["--host", "127.1"], "--host: only this machine may connect"),
+    ],
+)
+def test_address__of_others_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, arguments: list[str], text: str
+) -> None:
+    """Exit 2; the package is not even opened."""
+    monkeypatch.setattr(serve, "prepare", lambda *args, **kwargs: pytest.fail("it was prepared"))
+
+    assert main(["serve", "x.dpfbin", *arguments]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_package__that_does_not_fit_is_refused_before_the_port(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    """Exit 3; nobody could have connected."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise BindError("no target fits", where="board orin")
+
+    monkeypatch.setattr(serve, "prepare", refuse)
+    monkeypatch.setattr(serve, "listen_tcp", lambda *args: pytest.fail("it listens"))
+
+    assert main(["serve", "x.dpfbin", "--board", "orin"]) == 3
+    assert capsys.readouterr().err == "dpfedge: board orin: no target fits\n"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_serve__tells_programs_and_people(prepared: Any, tmp_path: Path, capsys: Output, host: str) -> None:
+    """JSON lines on stdout, words on stderr; the socket's file is gone afterwards."""
+    path = tmp_path / "s.sock"
+    assert main(["serve", "x", "--host", host, "--port", "0", "--socket", str(path), "--json"]) == 0
+
+    shown = capsys.readouterr()
+    listening, ready, stopped = map(json.loads, shown.out.splitlines())
+    port = prepared.sockets[0][1]
+    assert (
+        listening == {"event": "listening", "http": f"http://{host}:{port}", "socket": str(path)} or host != "127.0.0.1"
+    )
+    assert listening["http"] == f"http://127.0.0.1:{port}"
+    assert (ready["event"], ready["package"], stopped) == ("ready", "toy", {"event": "stopped"})
+    assert shown.err.splitlines()[-1] == "dpfedge: stopped"
+    assert prepared.sockets[1] == str(path)
+    assert not path.exists()
+    assert prepared.closed == 1
+
+
+def test_serve__without_a_unix_socket(prepared: Any, capsys: Output) -> None:
+    """TCP alone; without --json stdout stays empty."""
+    assert main(["serve", "x", "--port", "0", "--no-socket"]) == 0
+
+    assert len(prepared.sockets) == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_socket__and_no_socket_exclude_each_other() -> None:
+    """argparse says so."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    serve.add_arguments(parser)
+    with pytest.raises(argparse.ArgumentError, match="not allowed with"):
+        parser.parse_args(["x", "--socket", "a", "--no-socket"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal__is_heard_and_the_second_kills(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """The first asks for an orderly end; so long as that takes, the second one asks nobody."""
+    codes: list[int] = []
+    monkeypatch.setattr(serve, "die_at_once", codes.append)
+
+    async def test() -> None:
+        told = serve._told_to_end()
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(told.wait(), 30)
+        assert codes == []
+        os.kill(os.getpid(), number)
+        while not codes:
+            await asyncio.sleep(0.001)
+        for one in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(one)
+
+    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
+    assert codes == [1]
