@@ -82,9 +82,7 @@ def test_serve__tells_programs_and_people(prepared: Any, tmp_path: Path, capsys:
     shown = capsys.readouterr()
     listening, ready, stopped = map(json.loads, shown.out.splitlines())
     port = prepared.sockets[0][1]
-    assert (
-        listening == {"event": "listening", "http": f"http://{host}:{port}", "socket": str(path)} or host != "127.0.0.1"
-    )
+    assert (listening["event"], listening["socket"]) == ("listening", str(path))
     assert listening["http"] == f"http://127.0.0.1:{port}"
     assert (ready["event"], ready["package"], stopped) == ("ready", "toy", {"event": "stopped"})
     assert shown.err.splitlines()[-1] == "dpfedge: stopped"
