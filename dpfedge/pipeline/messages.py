@@ -54,7 +54,7 @@ class LinkMessage:
 
 def crowded(producer: Producer) -> bool:
     """Whether half of a link's slots are in use: work that nobody waits for in person leaves the other half alone."""
-    return 2 * producer.live >= producer.slots
+    return 2 * (producer.live + producer.depth) >= producer.slots
 
 
 def send_text(producer: Producer, key: int, kind: Kind, text: str, *, turn: int = 0, last: bool = False) -> None:
