@@ -94,12 +94,14 @@ class Conversation:
     async def _end(self) -> None:
         session, reading = self._session, self._reading
         self._session = self._reading = None
-        if reading is not None and reading is not asyncio.current_task():
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reading
-        if session is not None:
-            await self.provider.end(session)
+        try:
+            if reading is not None and reading is not asyncio.current_task():
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reading
+        finally:
+            if session is not None:
+                await self.provider.end(session)
 
     async def lost(self) -> None:
         """The session ended by itself; the next use opens a new one that knows what was said."""

@@ -51,7 +51,9 @@ async def _converse(socket: WebSocket, config: SessionConfig) -> None:
     try:
         await out.send("session.created", session=config.as_json())
         await asyncio.wait({obeying, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not obeying.done():
+        if obeying.done():
+            obeying.result()
+        else:
             await _say_goodbye(socket, state)
     except WebSocketDisconnect:
         pass  # the client left while something was sent to it

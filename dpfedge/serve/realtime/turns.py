@@ -7,9 +7,12 @@ transcripts in a row agree on are shown before the final ones (after Liu et al. 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
+
+from starlette.websockets import WebSocketDisconnect
 
 from dpfedge.errors import DpfError
 from dpfedge.pipeline.events import (
@@ -34,7 +37,15 @@ _FINISH = {"stop": ("completed", None), "length": ("incomplete", "max_output_tok
 
 
 async def read_session(state: Conversation, session: ServedSession) -> None:
-    """Pass on everything that happens in `session`; an error that ends the session does not end the connection."""
+    """Pass on everything that happens in `session`; an error that ends the session does not end the connection.
+
+    A client that left in mid event is the connection's to notice; it ends the session.
+    """
+    with contextlib.suppress(WebSocketDisconnect):
+        await _read(state, session)
+
+
+async def _read(state: Conversation, session: ServedSession) -> None:
     try:
         async with aclosing(state.metrics.watch("converse", session.events())) as events:
             async for event in events:
