@@ -21,7 +21,7 @@ from dpfedge.pipeline import supervisor
 from dpfedge.runtime import AsyncRuntime
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(Path(__file__).parent / "made"))
+sys.path[:0] = [str(Path(__file__).parent / "made"), str(ROOT / "tests")]
 PACKAGE = ROOT / "build" / "voice.dpfbin"
 RECIPE = ROOT / "examples" / "voice" / "voice.yaml"
 
