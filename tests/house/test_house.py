@@ -149,3 +149,68 @@ def test_limits__all_have_a_reason_nearby() -> None:
         elif re.match(r"[A-Z_0-9, ]+ =", line) and "#" not in line and not heading:
             wrong.append(line)
     assert [line for line in wrong if not line.startswith("KIB")] == []
+
+
+# Modules without a test file of their own → what tests them, and why there.
+TESTED_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "dpfedge/backend/api.py": ("tests/unit/plugins/dpfedge_cpu/test_backend.py", "protocols and plain records"),
+    "dpfedge/stage/api.py": ("tests/unit/pipeline/test_runner.py", "protocols and the numbers of the wire"),
+    "dpfedge/serve/api.py": ("tests/unit/serve/conftest.py", "protocols; the fake runtime has their methods"),
+    "dpfedge/pipeline/events.py": ("tests/unit/pipeline/test_feed.py", "plain records"),
+    "dpfedge/plugin/hookspecs.py": ("tests/unit/plugin/test_manager.py", "one hook without a body"),
+    "dpfedge/limits.py": ("tests/house/test_house.py", "numbers; those who check them test them"),
+    "dpfedge/bench/cold.py": ("tests/e2e/test_bench.py", "a process with one statement"),
+    "dpfedge/bench/baseline/plain.py": ("tests/bench/peers.py", "imports llama-cpp-python, which only a bench needs"),
+    "dpfedge/serve/app.py": ("tests/unit/serve/test_http.py", "the table of endpoints, asked over a socket"),
+    "dpfedge/serve/server.py": ("tests/unit/serve/test_http.py", "uvicorn with settings; its end is tested running"),
+    "dpfedge/serve/http/chat.py": ("tests/unit/serve/test_http.py", "an endpoint, asked over a socket"),
+    "dpfedge/serve/http/health.py": ("tests/unit/serve/test_http.py", "endpoints, asked over a socket"),
+    "dpfedge/serve/http/models.py": ("tests/unit/serve/test_openai.py", "endpoints, asked by the openai client"),
+    "dpfedge/serve/http/speech.py": ("tests/unit/serve/test_openai.py", "an endpoint, asked by the openai client"),
+    "dpfedge/serve/http/transcriptions.py": (
+        "tests/unit/serve/test_openai.py",
+        "an endpoint, asked by the openai client",
+    ),
+    "dpfedge/serve/realtime/commands.py": (
+        "tests/unit/serve/realtime/test_realtime.py",
+        "client events over a WebSocket",
+    ),
+        "tests/unit/serve/realtime/test_realtime.py",
+        "state behind a WebSocket",
+    ),
+    "dpfedge/serve/realtime/endpoint.py": ("tests/unit/serve/realtime/test_realtime.py", "the WebSocket itself"),
+    "dpfedge/serve/realtime/turns.py": ("tests/unit/serve/realtime/test_realtime.py", "server events over a WebSocket"),
+}
+MODULES = [path for path in PRODUCT if path.stem not in ("__init__", "__main__")]
+
+
+def _twin(path: Path) -> Path:
+    parts = path.relative_to(ROOT).parts
+    place = Path(*parts[1:]) if parts[0] == "dpfedge" else Path("plugins", *parts[2:])
+    return ROOT / "tests" / "unit" / place.parent / f"test_{place.stem}.py"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_module__has_a_test_file_in_the_same_place(path: Path) -> None:
+    """tests/unit mirrors the code; an exception names the tests that stand in."""
+    if _name(path) in TESTED_ELSEWHERE:
+        assert not _twin(path).exists(), "it has a test file now: take it off the list"
+        assert (ROOT / TESTED_ELSEWHERE[_name(path)][0]).exists()
+    else:
+        assert _twin(path).exists(), f"write {_name(_twin(path))}"
+
+
+def test_exceptions__are_of_modules_that_exist() -> None:
+    """The list holds no leftovers."""
+    assert set(TESTED_ELSEWHERE) <= {_name(path) for path in MODULES}
+
+
+@pytest.mark.parametrize("path", [path for path in PRODUCT if path.stem == "__init__"], ids=_name)
+def test_init__holds_names_and_no_work(path: Path) -> None:
+    """It exports; what it does beyond that is short enough to see. The command, which does more, is tested."""
+    if _name(path) == "dpfedge/cli/__init__.py":
+        assert (ROOT / "tests/unit/cli/test_main.py").exists()
+        return
+    tree = ast.parse(path.read_text())
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert sum(size for _, size in _functions(path)) <= 10
