@@ -175,9 +175,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, str]] = {
         "tests/unit/serve/realtime/test_realtime.py",
         "client events over a WebSocket",
     ),
-        "tests/unit/serve/realtime/test_realtime.py",
-        "state behind a WebSocket",
-    ),
     "dpfedge/serve/realtime/endpoint.py": ("tests/unit/serve/realtime/test_realtime.py", "the WebSocket itself"),
     "dpfedge/serve/realtime/turns.py": ("tests/unit/serve/realtime/test_realtime.py", "server events over a WebSocket"),
 }
