@@ -39,6 +39,7 @@ class PlainPeer:
         started = time.monotonic_ns()
         command = [sys.executable, "-m", "dpfedge.bench.baseline.plain"]
         env = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "OPENBLAS_"))}
+        env["ORT_DISABLE_TELEMETRY"] = "1"  # its wheel writes a database into the home folder by default
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         try:
             ready = self._ask(setup)

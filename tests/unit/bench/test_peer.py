@@ -17,7 +17,7 @@ from dpfedge.bench.peer import PlainPeer, plain_setup
 from dpfedge.errors import Unavailable
 
 SCRIPT = """#!{python}
-import json, sys
+import json, os, sys
 setup = json.loads(sys.stdin.readline())
 if setup.get("dies"):
     sys.exit(3)
@@ -25,7 +25,7 @@ print(json.dumps({{"load_ms": 1.5, "ready_ns": setup["at"]}}), flush=True)
 for line in sys.stdin:
     message = json.loads(line)
     if message["do"] == "memory":
-        print(json.dumps({{"rss_bytes": 7}}), flush=True)
+        print(json.dumps({{"rss_bytes": 7, "quiet": int(os.environ["ORT_DISABLE_TELEMETRY"])}}), flush=True)
     else:
         found = {{"first_audio_ns": 5, "transcript": message["pcm"], "heard_by": "nobody"}}
         print(json.dumps(found), flush=True)
@@ -43,14 +43,15 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("script")
-def test_peer__answers_turns_and_ends() -> None:
-    """What it knows that we do not note is left out."""
+def test_peer__answers_turns_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it knows that we do not note is left out; its onnxruntime is told to write no telemetry."""
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
     with PlainPeer({"at": 10**18}) as one:
         assert one.load_ms == 1.5
         assert one.ready_ms > 0
         turn = one.turn(Path("q.pcm"), 320)
         assert (turn.first_audio_ns, turn.transcript, turn.text) == (5, "q.pcm", "")
-        assert one.memory() == {"rss_bytes": 7}
+        assert one.memory() == {"rss_bytes": 7, "quiet": 1}
     assert one._process.returncode == 0
 
 
