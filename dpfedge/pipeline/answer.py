@@ -44,7 +44,7 @@ class Collector:
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._questions: list[str] = []
-        self._words: list[str] = []
+        self._words: dict[int, list[str]] = {}
         self._samples: list[Samples] = []
         self._report: Mapping[str, Mapping[str, Any]] = {}
 
@@ -55,7 +55,7 @@ class Collector:
         if isinstance(event, Transcript):
             self._questions.append(event.text)
         elif isinstance(event, TextDelta):
-            self._words.append(event.text)
+            self._words.setdefault(event.turn, []).append(event.text)
         elif isinstance(event, AudioChunk):
             self._samples.append(event.samples.copy())  # the chunk's view ends with the next event
         elif isinstance(event, TurnDone) and event.report:
@@ -67,4 +67,5 @@ class Collector:
 
         samples = np.concatenate(self._samples) if self._samples else np.empty(0, np.int16)
         question = " ".join(text for text in self._questions if text)
-        return Answer(question, "".join(self._words).strip(), samples, self._rate, self._report)
+        text = " ".join("".join(words).strip() for words in self._words.values())
+        return Answer(question, text.strip(), samples, self._rate, self._report)

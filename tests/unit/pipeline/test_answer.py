@@ -36,6 +36,15 @@ def test_collector__adds_up_a_turn() -> None:
     assert answer.report == {"llm": {"clauses": 1}}
 
 
+def test_collector__keeps_the_words_of_two_turns_apart() -> None:
+    """A pause in the question makes two turns, and two answers that begin without a space."""
+    collector = Collector(8000)
+    for turn, words in ((1024, "So it"), (1024, " is."), (2048, "No."), (3072, "")):
+        collector.add(TextDelta(turn, 0, words))
+
+    assert collector.answer().text == "So it is. No."
+
+
 def test_collector__without_events() -> None:
     """Silence is an empty answer."""
     answer = Collector(0).answer()
