@@ -53,7 +53,7 @@ def test_command__exists_with_its_options(path: Path, line: str) -> None:
         assert all(re.search(rf"^{target}:", MAKEFILE, re.MULTILINE) for target in arguments)
     elif name == "dpfedge":
         assert arguments[0] in VERBS
-        parser = argparse.ArgumentParser(exit_on_error=False)
+        parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
         importlib.import_module(f"dpfedge.cli.{arguments[0]}").add_arguments(parser)
         assert parser.parse_known_args(arguments[1:])[1] == []
     elif name.startswith("python"):
