@@ -32,9 +32,9 @@ demo: build/voice.dpfbin
 test: check core-test build/voice.dpfbin
 	$(PY) -m pytest tests -m "not slow" -q -rs
 
-## make test-fast   unit tests only
+## make test-fast   unit, house and docs tests only
 test-fast: $(VENV)/.stamp
-	$(PY) -m pytest tests/unit tests/house tests/hostile -q -rs -m "not slow"
+	$(PY) -m pytest tests/unit tests/house tests/docs tests/hostile -q -rs -m "not slow"
 
 ## make check   lint and types
 check: $(VENV)/.stamp
