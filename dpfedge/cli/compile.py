@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     recipe = load_recipe(args.recipe)
     for stage, section in recipe.sections.items():
-        _check_stage(stage, section)
+        _check_stage(stage, section, recipe.sections)
     with _status(args.json) as progress:
         compile_package(
             recipe,
@@ -66,12 +66,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_stage(stage: str, section: Any) -> None:
+def _check_stage(stage: str, section: Any, stages: Any) -> None:
     """Settings are checked here, where a line can be named, and not first when the package is served."""
     if stage not in STAGES:
         raise ConfigError(
             "unknown stage",
-            where=section.where(),
+            where=stages.where(stage),
             found=stage,
             allowed=", ".join(STAGES),
             remedy=nearest(stage, STAGES),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfedge.compiler.families import FAMILIES
-from dpfedge.config import check, load_yaml, plain
+from dpfedge.config import check, load_yaml, nearest, plain
 from dpfedge.errors import ConfigError
 
 __all__ = ["ModelSource", "Recipe", "load_recipe"]
@@ -103,6 +103,7 @@ def load_recipe(path: Path) -> Recipe:
                 where=where,
                 found=section["model"],
                 allowed=", ".join(sorted(names)),
+                remedy=nearest(str(section["model"]), names),
             )
     return Recipe(path, data["name"], data["version"], models, plain(data["pipeline"]), stages)
 

@@ -148,8 +148,13 @@ def _check_bounds(keyword: str) -> _Check:
 def _check_required(data: Any, keys: Any, schema: Mapping[str, Any], place: _Place) -> None:
     for key in keys if isinstance(data, Mapping) else ():
         if key not in data:
-            close = nearest(key, [word for word in data if word not in schema.get("properties", {})])
-            remedy = f"'{close.removeprefix('did you mean ').rstrip('?')}' looks like it" if close else f"add {key}:"
+            strange = [word for word in data if word not in schema.get("properties", {})]
+            close = difflib.get_close_matches(key, strange, n=1, cutoff=0.6)
+            if close and isinstance(data, Section):
+                raise place.into(data, close[0]).error(
+                    f"unknown key; '{key}' is missing", remedy=f"did you mean {key}?"
+                )
+            remedy = f"'{close[0]}' looks like it" if close else f"add {key}:"
             raise place.error(f"key '{key}' is missing", remedy=remedy)
 
 
