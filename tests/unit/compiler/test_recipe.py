@@ -48,8 +48,8 @@ def test_load_recipe__reads(tmp_path: Path) -> None:
     ("    context: 16", "    contxt: 16", r"voice\.yaml:8: .*contxt.*context"),
     ("    licence: MIT\n", "", r"needs its licence"),
     ("{model: tiny.gguf}", "{weights: tiny.gguf}", r"family llama has no file weights; allowed model"),
-    ("llm: {model: llm,", "llm: {model: lmm,", r"stage llm names an unknown model; found lmm; allowed llm; did you mean llm\?"),
-    ("{model: llm,", "\n      {modle: llm,", r"stages\.llm\.modle: unknown key; 'model' is missing; did you mean model\?"),
+    ("llm: {model: llm,", "llm: {model: lmm,", r"names an unknown model; found lmm; allowed llm; did you mean llm\?"),
+    ("{model: llm,", "\n      {modle: llm,", r"llm\.modle: unknown key; 'model' is missing; did you mean model\?"),
     ("name: voice\n", "", r"name"),
 ])  # fmt: skip
 def test_load_recipe__refuses(tmp_path: Path, old: str, new: str, text: str) -> None:
