@@ -20,6 +20,7 @@ from dpfedge.errors import DpfError, UsageError
 __all__ = ["AddressInUse", "default_socket_path", "listen_tcp", "listen_unix", "port_owner"]
 
 _BACKLOG = 128
+_UNREAD_BYTES = 128 << 10  # that a client left is seen only behind what it sent, and that is recognised first
 _UNIX_PATH_MAX = 107  # sun_path, without its final zero
 _LISTEN = "0A"  # the state in /proc/net/tcp
 
@@ -34,6 +35,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it small parts wait 40 ms for an ACK
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
     try:
         sock.bind((host, port))
         sock.listen(_BACKLOG)

@@ -108,3 +108,12 @@ def test_default_path__is_the_users_own(environ: dict[str, str], start: str) -> 
     assert path.name == "serve-8080.sock"
     if not environ:
         assert path.parent.name == f"dpfedge-{os.getuid()}"
+
+
+def test_connection__keeps_little_that_is_unread() -> None:
+    """What a client sent before it left must not keep a stage busy for long: under ten seconds of 16 kHz samples."""
+    with listen_tcp("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        listening.setblocking(True)
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 320_000
