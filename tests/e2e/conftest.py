@@ -127,8 +127,10 @@ def spoken(server: ServerProcess) -> Callable[[str], bytes]:
     def say(words: str) -> bytes:
         if words not in said:
             voice = httpx.get(f"{server.url}/v1/models", timeout=30).json()["data"][0]["id"]
-            body = {"model": voice, "voice": "voice", "input": words, "response_format": "pcm"}
-            said[words] = httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=60).content
+            body = {"model": voice, "voice": "default", "input": words, "response_format": "pcm"}
+            answer = httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=60)
+            assert answer.status_code == 200, answer.text  # its error would be pushed as sound, and never answered
+            said[words] = answer.content
         return said[words]
 
     return say
