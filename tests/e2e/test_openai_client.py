@@ -85,7 +85,7 @@ def test_chat__too_long_states_both_sizes_and_the_next_works(client: openai.Open
 @pytest.mark.parametrize("kind", ["wav", "flac", "mp3", "opus", "aac"])
 def test_speech__is_understood_again(client: openai.OpenAI, model: str, kind: Any) -> None:
     """What the voice says in any format, the recogniser writes; the file's name does not matter."""
-    sound = client.audio.speech.create(model=model, voice="voice", input=WORDS, response_format=kind).read()
+    sound = client.audio.speech.create(model=model, voice="default", input=WORDS, response_format=kind).read()
     heard = client.audio.transcriptions.create(model=model, file=("no-name.bin", sound), response_format="verbose_json")
 
     assert heard.text.strip().lower() == WORDS.lower()
@@ -94,7 +94,7 @@ def test_speech__is_understood_again(client: openai.OpenAI, model: str, kind: An
 
 def test_transcription__stream(client: openai.OpenAI, model: str) -> None:
     """Deltas joined are the text."""
-    sound = client.audio.speech.create(model=model, voice="voice", input=WORDS, response_format="wav").read()
+    sound = client.audio.speech.create(model=model, voice="default", input=WORDS, response_format="wav").read()
     events = list(client.audio.transcriptions.create(model=model, file=io.BytesIO(sound), stream=True))
 
     deltas = "".join(event.delta for event in events if event.type == "transcript.text.delta")
