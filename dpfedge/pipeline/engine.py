@@ -6,6 +6,7 @@ It knows requests as keys and messages; what a turn means is `feed.py`, what a c
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from collections.abc import Mapping
@@ -69,16 +70,27 @@ class Engine:
         try:
             # the file may have been replaced since it was opened above: the zygote compares the digest
             setup = {"board": self.bound.board.id, "path": str(package.path), "manifest": package.manifest_sha256.hex()}
-            self.supervisor.start(fd, setup, self.bound.board.placement)
+            self.supervisor.start(fd, setup, self.bound.board.placement, self._heaviest_first())
         finally:
             os.close(fd)
         self._sink.start()
-        # the first audio must not wait for this import; here it runs beside the stages' own start
-        import numpy  # noqa: F401
+
+    def _heaviest_first(self) -> list[str]:
+        """Stages by the size of their weights: the one that takes longest to load begins first."""
+        package, models = self.bound.package, self.bound.target.models
+
+        def weight(model: str) -> int:
+            sections = {name for graph in models[model].graphs.values() for name in graph.weights}
+            return sum(package.find(name).size for name in sections)
+
+        nodes = [node for node in self.graph.stages if node.model in models]
+        return [node.name for node in sorted(nodes, key=lambda node: weight(node.model), reverse=True)]
 
     def wait_ready(self) -> None:
         """Block until every stage is warm; StageError names one that cannot be, or tells that `stop` came first."""
         self.supervisor.wait_ready()
+        # the first audio must not wait for this import, and the stages' start must not share its processor with it
+        threading.Thread(target=importlib.import_module, args=("numpy",), name="dpf-numpy", daemon=True).start()
 
     def facts(self) -> dict[str, Mapping[str, Any]]:
         """What each stage says of itself."""

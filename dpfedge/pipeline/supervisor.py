@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -88,8 +88,14 @@ class Supervisor:
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="dpf-supervisor", daemon=True)
 
-    def start(self, package_fd: int, setup: Mapping[str, Any], placement: Mapping[str, Mapping[str, Any]]) -> None:
-        """Tell the zygote what to serve and fork every stage; returns before they are ready.
+    def start(
+        self,
+        package_fd: int,
+        setup: Mapping[str, Any],
+        placement: Mapping[str, Mapping[str, Any]],
+        order: Sequence[str] = (),
+    ) -> None:
+        """Tell the zygote what to serve and fork every stage, those of `order` first; returns before they are ready.
 
         `setup`: board, path and manifest (the digest the file must have). The descriptor stays the caller's.
         """
@@ -97,7 +103,7 @@ class Supervisor:
         self._package_fd = os.dup(package_fd)
         self._selector.register(self._wake_r, selectors.EVENT_READ, ("wake", ""))
         self._introduce()
-        for name in self.stages:
+        for name in dict.fromkeys((*order, *self.stages)):
             self._spawn(name)
         self._thread.start()
 

@@ -69,7 +69,7 @@ def package(tmp_path: Path) -> Package:
 
 def _start(package: Package) -> Engine:
     board = SimpleNamespace(id="host", placement={})
-    bound: Any = SimpleNamespace(package=package, board=board)
+    bound: Any = SimpleNamespace(package=package, board=board, target=SimpleNamespace(models={}))
     zygote: Any = ToyZygote()
     return Engine.start(Prepared(zygote, bound), Nobody())
 
