@@ -7,16 +7,19 @@ It chooses nothing; `dpfedge.binding.bind` does. Views stay in the mapped packag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from dpfedge.backend.api import Backend, Budget, Device, Executable, GraphView
+from dpfedge.backend.registry import Registry
 from dpfedge.errors import BindError
-from dpfedge.hardware.board import Board
 from dpfedge.package.manifest import Graph, Target
 from dpfedge.package.reader import Package
 
-__all__ = ["Bound", "BoundModel", "Refusal"]
+if TYPE_CHECKING:
+    from dpfedge.hardware.board import Board
+
+__all__ = ["Bound", "BoundModel", "Chosen", "Refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,50 @@ class BoundModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen:
+    """A target of a package on its devices: what a process needs to load models, without why it was chosen."""
+
+    package: Package
+    target: Target
+    backend: Backend
+    devices: Mapping[str, Device]
+    """Model → device."""
+
+    def record(self) -> dict[str, Any]:
+        """The choice as JSON values, for `again` in another process."""
+        devices = {
+            name: {**asdict(device), "features": sorted(device.features)} for name, device in self.devices.items()
+        }
+        return {"target": self.target.id, "backend": self.backend.name, "devices": devices}
+
+    @classmethod
+    def again(cls, package: Package, record: Mapping[str, Any], registry: Registry) -> Chosen:
+        """The choice that `record` describes, for the same package; nothing is probed or decided a second time."""
+        devices = {
+            name: Device(**{**fields, "features": frozenset(fields["features"])})
+            for name, fields in record["devices"].items()
+        }
+        return cls(package, package.manifest.target(record["target"]), registry.get(record["backend"]), devices)
+
+    def model(self, name: str) -> BoundModel:
+        """One model on its device; BindError lists the models there are."""
+        if name not in self.target.models:
+            known = ", ".join(self.target.models)
+            raise BindError("there is no such model", where=f"target {self.target.id}", found=name, allowed=known)
+        record = self.package.manifest.models[name]
+        return BoundModel(
+            name=name,
+            family=record.family,
+            config=record.config,
+            device=self.devices[name],
+            _package=self.package,
+            _backend=self.backend,
+            _assets=record.assets,
+            _graphs=self.target.models[name].graphs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """A package bound to a board: the target that was chosen, the device of each model, what was refused."""
 
@@ -103,19 +150,11 @@ class Bound:
         """Names of the models of the target."""
         return tuple(self.target.models)
 
+    @property
+    def chosen(self) -> Chosen:
+        """The choice alone."""
+        return Chosen(self.package, self.target, self.backend, self.devices)
+
     def model(self, name: str) -> BoundModel:
         """One model on its device; BindError lists the models there are."""
-        if name not in self.target.models:
-            known = ", ".join(self.target.models)
-            raise BindError("there is no such model", where=f"target {self.target.id}", found=name, allowed=known)
-        record = self.package.manifest.models[name]
-        return BoundModel(
-            name=name,
-            family=record.family,
-            config=record.config,
-            device=self.devices[name],
-            _package=self.package,
-            _backend=self.backend,
-            _assets=record.assets,
-            _graphs=self.target.models[name].graphs,
-        )
+        return self.chosen.model(name)

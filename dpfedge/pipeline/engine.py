@@ -69,7 +69,8 @@ class Engine:
         fd = os.open(package.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             # the file may have been replaced since it was opened above: the zygote compares the digest
-            setup = {"board": self.bound.board.id, "path": str(package.path), "manifest": package.manifest_sha256.hex()}
+            digest = package.manifest_sha256.hex()
+            setup = {"chosen": self.bound.chosen.record(), "path": str(package.path), "manifest": digest}
             self.supervisor.start(fd, setup, self.bound.board.placement, self._heaviest_first())
         finally:
             os.close(fd)

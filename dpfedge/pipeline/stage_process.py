@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from dpfedge.backend.api import Budget
-from dpfedge.binding import Bound, BoundModel
+from dpfedge.binding import BoundModel, Chosen
 from dpfedge.errors import DpfError
 from dpfedge.link import Arena
 from dpfedge.pipeline.failure import describe
@@ -31,14 +31,16 @@ __all__ = ["run_stage"]
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
-def run_stage(command: Mapping[str, Any], bound: Bound, arena_fd: int, channel: socket.socket, parent: int) -> NoReturn:
+def run_stage(
+    command: Mapping[str, Any], chosen: Chosen, arena_fd: int, channel: socket.socket, parent: int
+) -> NoReturn:
     """Be the stage that `command` names, until SIGTERM or the death of process `parent`; ends the process."""
     name = command["stage"]
     _become(name, command, parent)
     started = time.monotonic_ns()
     code = 1
     try:
-        stage = _build(name, command, bound)
+        stage = _build(name, command, chosen)
         loaded = time.monotonic_ns()
         stage.warm()
         warmed = time.monotonic_ns()
@@ -86,8 +88,8 @@ def _be_nice(name: str, nice: int) -> None:
         print(f"dpfedge: stage {name}: nice {nice} needs CAP_SYS_NICE; it stays at 0", file=sys.stderr, flush=True)
 
 
-def _build(name: str, command: Mapping[str, Any], bound: Bound) -> Stage:
-    model = bound.model(command["model"])
+def _build(name: str, command: Mapping[str, Any], chosen: Chosen) -> Stage:
+    model = chosen.model(command["model"])
     budget = Budget(threads=command["threads"], cores=tuple(command["cores"]))
     return _factory(name)(model, command["config"], budget)
 

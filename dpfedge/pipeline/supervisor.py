@@ -97,7 +97,7 @@ class Supervisor:
     ) -> None:
         """Tell the zygote what to serve and fork every stage, those of `order` first; returns before they are ready.
 
-        `setup`: board, path and manifest (the digest the file must have). The descriptor stays the caller's.
+        `setup`: chosen (a record), path, manifest (the digest it must have). The descriptor stays the caller's.
         """
         self._setup, self._placement = dict(setup), placement
         self._package_fd = os.dup(package_fd)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The warmed parent of all stage processes: spawn commands in, forked stages out.
 
-It imports the heavy libraries once and binds the package once; a stage is then a fork away (tens of milliseconds),
+It imports the heavy libraries once and opens the package once; a stage is then a fork away (tens of milliseconds),
 shares those pages, and keeps the package that was opened even when the file is replaced. It creates no session and
 starts no thread: neither survives a fork. It ends when its supervisor closes the socket between them, or ends itself.
 """
@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpfedge.binding import Bound, bind_here
+from dpfedge.binding.bound import Chosen
 from dpfedge.errors import DpfError, PackageError
 from dpfedge.package import open_package
 from dpfedge.pipeline.failure import describe
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.stage_process import run_stage
 from dpfedge.pipeline.wire import receive_message, send_message
+from dpfedge.plugin.manager import load_plugins
 
 __all__ = ["main"]
 
@@ -57,8 +58,8 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
         return 0
     package_fd, arena_fd = fds
     try:
-        bound = _bind(package_fd, setup)
-        nodes = {node.name: node for node in Graph.from_manifest(bound.package.manifest.pipeline, "package").stages}
+        chosen = _open(package_fd, setup)
+        nodes = {node.name: node for node in Graph.from_manifest(chosen.package.manifest.pipeline, "package").stages}
     except DpfError as error:
         send_message(control, {"error": describe(error, "zygote")})
         return error.exit_code
@@ -69,15 +70,15 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
         if not command:
             return 0
         node = nodes[command["stage"]]
-        _fork(control, {**command, "model": node.model, "config": dict(node.config)}, bound, arena_fd, fds[0])
+        _fork(control, {**command, "model": node.model, "config": dict(node.config)}, chosen, arena_fd, fds[0])
         os.close(fds[0])
 
 
-def _bind(package_fd: int, setup: Mapping[str, Any]) -> Bound:
+def _open(package_fd: int, setup: Mapping[str, Any]) -> Chosen:
     package = open_package(Path(f"/proc/self/fd/{package_fd}"), check="fast")
     if package.manifest_sha256.hex() != setup["manifest"]:
         raise PackageError("the file was replaced while it was opened", where=setup["path"], remedy="start again")
-    return bind_here(package, setup["board"])
+    return Chosen.again(package, setup["chosen"], load_plugins())
 
 
 def _next(control: socket.socket, parent_fd: int) -> tuple[dict[str, Any], list[int]]:
@@ -90,7 +91,7 @@ def _next(control: socket.socket, parent_fd: int) -> tuple[dict[str, Any], list[
     return ({}, []) if parent_fd in ready else receive_message(control)
 
 
-def _fork(control: socket.socket, command: Mapping[str, Any], bound: Bound, arena_fd: int, channel_fd: int) -> None:
+def _fork(control: socket.socket, command: Mapping[str, Any], chosen: Chosen, arena_fd: int, channel_fd: int) -> None:
     parent = os.getpid()
     try:
         pid = os.fork()
@@ -100,7 +101,7 @@ def _fork(control: socket.socket, command: Mapping[str, Any], bound: Bound, aren
     if pid == 0:
         control.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        run_stage(command, bound, arena_fd, socket.socket(fileno=channel_fd), parent)
+        run_stage(command, chosen, arena_fd, socket.socket(fileno=channel_fd), parent)
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dpfedge.binding import Refusal, bind
+from dpfedge.binding import Refusal
+from dpfedge.binding.bind import bind
 from dpfedge.errors import BindError
 from dpfedge.hardware.board import Board, load_board
 from dpfedge.package import Package

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from dpfedge.backend.api import Budget
-from dpfedge.binding import bind
+from dpfedge.backend.registry import Registry
+from dpfedge.binding import Chosen
+from dpfedge.binding.bind import bind
 from dpfedge.errors import BindError
 from dpfedge.hardware.board import Board
 from dpfedge.package import Package
@@ -60,3 +63,18 @@ def test_bound__unknown_names(
     with pytest.raises(BindError) as caught:
         ask(bound)
     assert str(caught.value) == message
+
+
+def test_chosen__again_in_another_process(build: Build, host: Board, parts: Any) -> None:
+    """What was chosen survives JSON: the same target, backend, devices and models."""
+    recorder = parts.Recorder("cpu")
+    package = build(parts.target("t", "cpu", ["board", "host"]))
+    bound = bind(package, host, parts.found(parts.CPU, cpu=recorder))
+    record = json.loads(json.dumps(bound.chosen.record()))
+    registry = Registry()
+    registry.add(recorder)
+
+    again = Chosen.again(bound.package, record, registry)
+
+    assert again == bound.chosen
+    assert again.model(bound.models[0]) == bound.model(bound.models[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpfedge.binding import bind
+from dpfedge.binding.bind import bind
 from dpfedge.binding.explain import describe_bound, describe_error, explain_bound
 from dpfedge.errors import BindError
 from dpfedge.hardware.board import Board

@@ -37,6 +37,9 @@ class ToyZygote:
         self.theirs.close()
 
 
+CHOSEN = SimpleNamespace(record=lambda: {"target": "t"})
+
+
 class Package:
     def __init__(self, path: Path, pipeline: dict[str, Any]) -> None:
         self.path, self.closed, self.manifest_sha256 = path, 0, bytes(32)
@@ -69,7 +72,7 @@ def package(tmp_path: Path) -> Package:
 
 def _start(package: Package) -> Engine:
     board = SimpleNamespace(id="host", placement={})
-    bound: Any = SimpleNamespace(package=package, board=board, target=SimpleNamespace(models={}))
+    bound: Any = SimpleNamespace(package=package, board=board, target=SimpleNamespace(models={}), chosen=CHOSEN)
     zygote: Any = ToyZygote()
     return Engine.start(Prepared(zygote, bound), Nobody())
 
@@ -93,7 +96,7 @@ def test_start__tells_the_zygote_which_file_it_must_be(engine: Engine, package: 
     setup, fds = receive_message(theirs)
     commands = [receive_message(theirs) for _ in range(2)]
 
-    assert setup == {"board": "host", "path": str(package.path), "manifest": "00" * 32}
+    assert setup == {"chosen": {"target": "t"}, "path": str(package.path), "manifest": "00" * 32}
     assert os.fstat(fds[0]).st_ino == package.path.stat().st_ino
     assert [command["stage"] for command, _ in commands] == ["decoder", "llm"]
     for fd in (*fds, *(fd for _, row in commands for fd in row)):

@@ -17,7 +17,7 @@ from dpfedge.pipeline.supervisor import Supervisor
 from dpfedge.pipeline.wire import receive_message, send_message
 
 NAMES = ("decoder", "llm")
-SETUP = {"board": "host", "path": "x", "manifest": ""}
+SETUP = {"chosen": {}, "path": "x", "manifest": ""}
 
 
 class Process:
