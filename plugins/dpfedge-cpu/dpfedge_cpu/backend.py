@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpfedge.backend.api import ABI, Budget, Capabilities, Device, GraphView, Health, LoweredGraph, LowerRequest
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.errors import Unsupported
-from dpfedge_cpu.session import CpuExecutable, open_session
+
+if TYPE_CHECKING:
+    from dpfedge_cpu.session import CpuExecutable
 
 __all__ = ["CpuBackend"]
 
@@ -72,6 +75,8 @@ class CpuBackend:
                 allowed=arch,
                 remedy="compile the package for this board",
             )
+        from dpfedge_cpu.session import CpuExecutable, open_session
+
         return CpuExecutable(graph, open_session(graph, budget))
 
     def health(self, device: Device) -> Health:
