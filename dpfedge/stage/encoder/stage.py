@@ -17,7 +17,7 @@ from dpfedge.stage.encoder.transcriber import Duty, Transcriber
 
 __all__ = ["EncoderStage"]
 
-_WARM_SAMPLES = (16000, 3 * 16000)  # two lengths: onnxruntime plans its memory per shape
+_WARM_SAMPLES = 16000
 
 
 class EncoderStage:
@@ -37,10 +37,9 @@ class EncoderStage:
 
     def warm(self) -> None:
         """Recognise a hiss, so that every graph has run."""
-        hiss = np.random.default_rng(0).normal(0, 1e-3, max(_WARM_SAMPLES)).astype(np.float32)
-        for samples in _WARM_SAMPLES:
-            for _ in self._recogniser.recognise(hiss[:samples]):
-                pass
+        hiss = np.random.default_rng(0).normal(0, 1e-3, _WARM_SAMPLES).astype(np.float32)
+        for _ in self._recogniser.recognise(hiss):
+            pass
 
     def facts(self) -> Mapping[str, Any]:
         """`name` of the model and the `languages` it knows."""
