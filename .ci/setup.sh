@@ -19,8 +19,9 @@ if [ -z "${CC:-}" ] && ! command -v cc >/dev/null; then
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ziglang
   export CC="$(realpath "$venv")/bin/python -m ziglang cc" LDSHARED="$(realpath "$venv")/bin/python -m ziglang cc -shared"
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-  --config-settings editable_mode=compat -e . -e plugins/dpfedge-cpu
+# the build's own warnings are shown only when it fails
+log=$("$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  --config-settings editable_mode=compat -e . -e plugins/dpfedge-cpu 2>&1) || { echo "$log" >&2; exit 1; }
 
 # every process of a pipeline starts faster when no module has to be compiled first, also where nothing writes __pycache__
 "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" dpfedge plugins/dpfedge-cpu/dpfedge_cpu >/dev/null || true
