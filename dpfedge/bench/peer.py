@@ -31,7 +31,7 @@ class PlainPeer:
         missing = [package for module, package in _NEEDS.items() if importlib.util.find_spec(module) is None]
         if missing:
             raise Unavailable(
-                "the plain baseline lacks libraries",
+                "the plain baseline cannot run: libraries are missing",
                 where="bench",
                 found=", ".join(missing),
                 remedy="pip install 'dpfedge[bench]'",

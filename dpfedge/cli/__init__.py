@@ -22,7 +22,7 @@ VERBS: dict[str, str] = {
     "compile": "build a package from model files and a pipeline",
     "inspect": "show what a package holds",
     "verify": "check every byte of a package",
-    "models": "list and fetch the models of the catalogue",
+    "models": "list and pull the models of the catalogue",
     "probe": "show what this machine is",
     "boards": "list the known boards",
     "backends": "list the backend plugins that were found",

@@ -31,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
     """Ask and answer; exit code 1 when no speech was found."""
     if not args.audio.is_file():
         raise UsageError("no such audio file", where="--audio", found=str(args.audio))
+    if args.out and not args.out.absolute().parent.is_dir():
+        raise UsageError("no such folder", where="--out", found=str(args.out.parent), remedy="make the folder first")
     with Runtime.open(args.package, board=args.board) as runtime:
         answer = runtime.ask(args.audio)
     if args.out and len(answer.samples):

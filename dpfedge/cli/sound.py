@@ -34,10 +34,9 @@ class SoundCard:
             import sounddevice
         except (ImportError, OSError) as error:  # OSError: the wheel is there, the system's PortAudio library is not
             raise Unavailable(
-                "no sound library",
+                f"no sound library: {error}",
                 where="talk",
-                found=str(error),
-                remedy="pip install 'dpfedge[talk]' and the system's libportaudio2",
+                remedy="install the system's PortAudio (Debian: libportaudio2) and the extra dpfedge[talk]",
             ) from error
         self._sound = sounddevice
         self.input = _find(sounddevice, input_name, "max_input_channels", "microphone")

@@ -5,6 +5,8 @@ import sys
 
 from dpfedge import Runtime
 
+if len(sys.argv) != 4:
+    sys.exit("usage: main.py PACKAGE QUESTION.wav ANSWER.wav")
 package, question, out = sys.argv[1:]
 with Runtime.open(package) as runtime:
     answer = runtime.ask(question)

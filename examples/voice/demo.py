@@ -93,6 +93,8 @@ async def talk(url: str, questions: list[str], out: Path) -> int:
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
     model = (await client.models.list()).data[0].id
     pcm = [trim(await speak(client, question)) for question in questions]
+    for number, samples in enumerate(pcm, 1):
+        save(out / f"question{number}.wav", samples)
     good = 0
     async with client.realtime.connect(model=model) as connection:
         for number, (question, samples) in enumerate(zip(questions, pcm, strict=True), 1):
@@ -159,13 +161,19 @@ async def push(connection, turn: Turn, pcm: bytes) -> None:  # type: ignore[no-u
 
 def show(number: int, turn: Turn, path: Path) -> None:
     """The turn and where its time went."""
-    print(f"question {number}: {turn.asked}\n  heard:  {turn.heard}\n  answer: {turn.answer}")
+    misheard = "" if plain(turn.heard) == plain(turn.asked) else "   (misheard)"
+    print(f"question {number}: {turn.asked}\n  heard:  {turn.heard}{misheard}\n  answer: {turn.answer}")
     end = turn.marks.pop("end of the question")
     before = end
     for name, instant in sorted(turn.marks.items(), key=lambda item: item[1]):
         print(f"  {1000 * (instant - end):7.0f} ms  (+{1000 * (instant - before):4.0f})  {name}")
         before = instant
     print(f"  {len(turn.audio) / 2 / RATE:7.2f} s   of speech in {path}\n")
+
+
+def plain(words: str) -> str:
+    """Words as they sound: without case and punctuation."""
+    return "".join(char for char in words.lower().replace("tyre", "tire") if char.isalnum())
 
 
 def save(path: Path, pcm: bytes | bytearray) -> None:

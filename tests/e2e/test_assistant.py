@@ -21,9 +21,9 @@ QUESTIONS = (ROOT / "examples" / "voice" / "questions.txt").read_text().splitlin
 SENSE = {
     "What is the capital of France?": r"\bParis\b",
     "Why do birds sing?": r"communicat|mate|territor|attract",
-    "What do cows eat?": r"grass|hay|plant",
+    "What is the capital of Italy?": r"\bRome\b",
     "What is an electric car?": r"electric|batter",
-    "What does a thermometer measure?": r"temperature",
+    "How many days are in a week?": r"\b7\b|[Ss]even",
     "What is a computer?": r"machine|device|program|process|calculat",
     "What is your name?": r"assistant",
     "What is seven times eight?": r"\b56\b|fifty[- ]six",
@@ -78,13 +78,13 @@ def test_answer__makes_sense(answers: dict[str, tuple[str, str]], question: str)
 def test_run__answers_a_spoken_question_into_a_file(voice_package: Path, tmp_path: Path) -> None:
     """`dpfedge run --audio --out`: what was heard, what is answered, and a recording of the answer."""
     asked, out = tmp_path / "question.wav", tmp_path / "answer.wav"
-    record(voice_package, "What do cows eat?", asked)
+    record(voice_package, "What is the capital of Italy?", asked)
     command = [sys.executable, "-m", "dpfedge", "run", str(voice_package), "--board", "host", "--audio", str(asked)]
     done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
     heard, said = done.stdout.splitlines()
-    assert re.match(r"question: .*cows eat", heard)
-    assert re.search(SENSE["What do cows eat?"], said)
+    assert re.match(r"question: .*capital of Italy", heard)
+    assert re.search(SENSE["What is the capital of Italy?"], said)
     with wave.open(str(out)) as wav:
         assert wav.getnframes() > wav.getframerate() / 2

@@ -19,4 +19,4 @@ def test_talk__without_the_library(capsys: Output, monkeypatch: pytest.MonkeyPat
     assert main(["talk", "missing.dpfbin"]) == 5
     shown = capsys.readouterr().err
     assert "talk: no sound library" in shown
-    assert "pip install 'dpfedge[talk]'" in shown
+    assert "the extra dpfedge[talk]" in shown
