@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
@@ -17,6 +16,7 @@ from dpfedge.pipeline.prepare import Prepared, prepare
 
 if TYPE_CHECKING:
     from dpfedge.runtime.asynchronous import AsyncRuntime
+    from dpfedge.runtime.loop import LoopThread, Pull
 
 __all__ = ["Runtime", "SyncRuntime"]
 
@@ -28,24 +28,24 @@ class SyncRuntime:
 
     opener: ClassVar[Callable[..., Awaitable[Any]]]
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-        self._loop, self._thread, self._pid = loop, thread, os.getpid()
+    def __init__(self, loop: LoopThread) -> None:
+        self._loop, self._pid = loop, os.getpid()
         self._closing = threading.Lock()
         self._closed = False
         self._inner: Any = None
 
     @classmethod
     def _open(cls, package: Any, **options: Any) -> Self:
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever, name="dpf-loop", daemon=True)
-        thread.start()
-        runtime = cls(loop, thread)
-        opening = asyncio.run_coroutine_threadsafe(_await(cls.opener(package, **options)), loop)
+        # asyncio is not imported with this module: the stages' parent is started before it
+        from dpfedge.runtime.loop import LoopThread
+
+        runtime = cls(LoopThread())
+        opening = runtime._loop.submit(cls.opener(package, **options))
         try:
             runtime._inner = opening.result()
         except BaseException:
             opening.cancel()  # Ctrl-C while it starts: what was started is ended by the stop below
-            runtime._stop()
+            runtime._loop.stop()
             raise
         return runtime
 
@@ -87,7 +87,7 @@ class SyncRuntime:
                 self._call(self._inner.close())
             finally:
                 self._closed = True
-                self._stop()
+                self._loop.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +101,7 @@ class SyncRuntime:
         if problem := self._unusable():
             coroutine.close()
             raise problem
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self._loop.submit(coroutine)
         try:
             return future.result()
         except BaseException:
@@ -117,25 +117,21 @@ class SyncRuntime:
         return None
 
     def _iterate(self, events: AsyncGenerator[Event, None]) -> Iterator[Event]:
-        pull = _Pull(events)
+        from dpfedge.runtime.loop import Pull
+
+        pull = Pull(events)
         try:
             while (event := self._call(pull.next())) is not None:
                 yield event
         finally:
             self._end(pull)
 
-    def _end(self, pull: _Pull) -> None:
+    def _end(self, pull: Pull) -> None:
         if self._unusable() is not None:
             return  # `close` has ended it
-        ending = asyncio.run_coroutine_threadsafe(pull.end(), self._loop)
-        if threading.current_thread() is not self._thread:  # the garbage collector may run this on the loop itself
+        ending = self._loop.submit(pull.end())
+        if not self._loop.is_current():  # the garbage collector may run this on the loop itself
             ending.result()
-
-    def _stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(_end_everything(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class Runtime(SyncRuntime):
@@ -160,39 +156,3 @@ class Runtime(SyncRuntime):
         except BaseException:
             prepared.close()
             raise
-
-
-class _Pull:
-    """One iteration of an asynchronous generator; used on the loop."""
-
-    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
-        self._events = events
-        self._pending: asyncio.Task[Any] | None = None
-
-    async def next(self) -> Event | None:
-        """The next event, None after the last."""
-        self._pending = asyncio.current_task()
-        return await anext(self._events, None)
-
-    async def end(self) -> None:
-        """Close the generator, also one that is still waiting for its next event."""
-        if self._pending is not None and not self._pending.done():
-            self._pending.cancel()
-            await asyncio.wait({self._pending})
-        await self._events.aclose()
-
-
-async def _await(awaitable: Awaitable[T]) -> T:
-    return await awaitable
-
-
-async def _end_everything() -> None:
-    """Whoever waits on this loop gets a CancelledError before the loop ends."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    if others:
-        await asyncio.wait(others)
-    loop = asyncio.get_running_loop()
-    await loop.shutdown_asyncgens()
-    await loop.shutdown_default_executor()

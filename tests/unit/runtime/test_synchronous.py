@@ -112,7 +112,7 @@ def test_iteration__interrupted_while_it_waits(inner: Inner) -> None:
         original = runtime._call
 
         def interrupted(coroutine: Any) -> Any:
-            future = asyncio.run_coroutine_threadsafe(coroutine, runtime._loop)
+            future = asyncio.run_coroutine_threadsafe(coroutine, runtime._loop.loop)
             time.sleep(0.05)
             future.cancel()
             raise KeyboardInterrupt
@@ -202,6 +202,6 @@ def test_iterator__dropped_on_the_loop_itself(inner: Inner) -> None:
         async def drop() -> None:
             events.clear()
 
-        asyncio.run_coroutine_threadsafe(drop(), runtime._loop).result(30)
+        asyncio.run_coroutine_threadsafe(drop(), runtime._loop.loop).result(30)
         assert runtime.ask("it") == "answer to it"
         assert inner.ended == ["chat"]
