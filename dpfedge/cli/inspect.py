@@ -6,12 +6,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpfedge.package import Expression, Graph, Manifest, Package, Target, open_package
 from dpfedge.tensors import TensorSpec
 
+_NUMBER = re.compile(r"\d+")
 NAME = "inspect"
 HELP = """Show what a package holds: sections, models, licences, targets.
 
@@ -46,8 +48,8 @@ def _summary(package: Package) -> Iterator[str]:
     manifest = package.manifest
     form = "{}.{}".format(*manifest.format)
     yield f"{manifest.name} {manifest.version}, format {form}, {package.nbytes} bytes"
-    yield f"compiler: {json.dumps(manifest.compiler, default=_plain)}"
-    yield "sections:"
+    yield "compiler: " + ", ".join(f"{key} {value}" for key, value in manifest.compiler.items())
+    yield "sections (name, kind, offset and size in bytes, SHA-256):"
     width = max((len(section.name) for section in manifest.sections), default=0)
     for section in manifest.sections:
         digest = section.sha256.hex()[:16]
@@ -66,11 +68,11 @@ def _summary(package: Package) -> Iterator[str]:
 def _targets(manifest: Manifest) -> Iterator[str]:
     for target in manifest.targets:
         yield _title(target)
+        yield from (f"  {choice}  because  {rule}" for choice, rule in target.decisions)
         for name, model in target.models.items():
             for label, graph in model.graphs.items():
                 yield f"  {name}.{label}: {graph.section} with {', '.join(graph.weights) or 'no weights'}"
                 yield from (f"    {port}" for port in _ports(graph))
-        yield from (f"  {choice}  because  {rule}" for choice, rule in target.decisions)
 
 
 def _title(target: Target) -> str:
@@ -80,11 +82,19 @@ def _title(target: Target) -> str:
 
 def _ports(graph: Graph) -> Iterator[str]:
     for direction, specs in (("in ", graph.inputs), ("out", graph.outputs)):
-        yield from (f"{direction} {_port(spec)}" for spec in specs)
+        yield from (f"{direction} {port}" for port in _folded(specs))
 
 
-def _port(spec: TensorSpec) -> str:
-    return f"{spec.name} {spec.dtype}[{','.join(str(dim) for dim in spec.dims)}]"
+def _folded(specs: Sequence[TensorSpec]) -> Iterator[str]:
+    """Ports that differ only in the numbers of their names stand on one line."""
+    groups: dict[str, list[str]] = {}
+    for spec in specs:
+        shape = f"{spec.dtype}[{','.join(str(dim) for dim in spec.dims)}]"
+        groups.setdefault(f"{_NUMBER.sub('#', spec.name)} {shape}", []).append(spec.name)
+    for pattern, names in groups.items():
+        shape = pattern.rpartition(" ")[2]
+        more = f" … {names[-1]} ({len(names)})" if len(names) > 1 else ""
+        yield f"{names[0]}{more} {shape}"
 
 
 def _show(expression: Expression) -> str:
