@@ -26,9 +26,9 @@ from dpfedge.pipeline.events import (
     Transcript,
     TurnDone,
 )
-from dpfedge.pipeline.failure import rebuild
 from dpfedge.pipeline.messages import LinkMessage
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode
+from dpfedge.stage.failure import rebuild
 
 __all__ = ["Feed"]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from dpfedge.errors import DpfError, WouldBlock
 from dpfedge.link import Arena, Consumer, Lease, Producer
-from dpfedge.pipeline.failure import describe
 from dpfedge.pipeline.io import LinkIO
 from dpfedge.pipeline.messages import LinkMessage, send_map
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, Settles, Stage, Steps, Wait
+from dpfedge.stage.failure import describe
 
 __all__ = ["StageRunner"]
 

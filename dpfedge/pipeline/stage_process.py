@@ -21,10 +21,10 @@ from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel, Chosen
 from dpfedge.errors import DpfError
 from dpfedge.link import Arena
-from dpfedge.pipeline.failure import describe
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Stage
+from dpfedge.stage.failure import describe
 
 __all__ = ["run_stage"]
 

@@ -20,11 +20,11 @@ from typing import Any
 from dpfedge.binding.bound import Chosen
 from dpfedge.errors import DpfError, PackageError
 from dpfedge.package import open_package
-from dpfedge.pipeline.failure import describe
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.stage_process import run_stage
 from dpfedge.pipeline.wire import receive_message, send_message
 from dpfedge.plugin.manager import load_plugins
+from dpfedge.stage.failure import describe
 
 __all__ = ["main"]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dpfedge.errors import BackendError, DpfError, InputError, StageError
 from dpfedge.stage.api import TURN_STRIDE, Kind, Message, RequestIO, Steps, Wait
+from dpfedge.stage.failure import describe
 from dpfedge.stage.llm.cache import Place, Pool, Prefix, common_prefix
 from dpfedge.stage.llm.clauses import Clauses
 from dpfedge.stage.llm.config import LlmConfig
@@ -314,7 +315,4 @@ class Converse(_Request):
     def _failed(self, turn: int, kind: Kind, error: DpfError) -> Steps:
         if kind is Kind.DRAFT:
             return  # the final transcript meets the same error, and only then somebody waits for an answer
-        parts = {name: getattr(error, name) for name in ("where", "found", "allowed", "remedy")}
-        shown = {name: None if value is None else str(value) for name, value in parts.items()}
-        report = {"stage": "llm", "type": type(error).__name__, "what": error.what, **shown}
-        yield from self.io.map("sink", Kind.FAILED, report, turn=turn, last=True)
+        yield from self.io.map("sink", Kind.FAILED, describe(error, "llm"), turn=turn, last=True)

@@ -12,8 +12,8 @@ from dpfedge.pipeline.events import (
     SpeechStarted,
     TurnDone,
 )
-from dpfedge.pipeline.failure import describe
 from dpfedge.stage.api import Kind, Mode
+from dpfedge.stage.failure import describe
 
 
 def test_failure__is_raised_where_there_is_one_answer() -> None:

@@ -15,9 +15,9 @@ from made_runtime import CHAT, Car, run, settle
 
 from dpfedge.errors import Busy, InputError, StageDied, UsageError
 from dpfedge.pipeline.events import Failed, TextDelta, TurnDone
-from dpfedge.pipeline.failure import describe
 from dpfedge.runtime import AudioFormat, Sampling
 from dpfedge.stage.api import Kind, Mode
+from dpfedge.stage.failure import describe
 
 
 def test_chat__sends_what_was_given_and_no_more() -> None:

@@ -11,7 +11,7 @@ import pytest
 from dpfedge import errors
 from dpfedge.errors import Busy, ContextLengthError, DpfError, InputError, LinkError, StageDied, StageError
 from dpfedge.limits import ERROR_PART_MAX_BYTES
-from dpfedge.pipeline.failure import describe, rebuild
+from dpfedge.stage.failure import describe, rebuild
 
 EVERY = [
     kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type) and issubclass(kind, DpfError)
