@@ -6,13 +6,13 @@ Versions are checked against what dpfedge compiles for, so that an unknown one i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from dpfedge.compiler.importer.confined import confined
 from dpfedge.errors import ModelError
 
 __all__ = ["IR_MAX", "OPSET_MAX", "OPSET_MIN", "check_model", "import_onnx", "subgraphs"]
@@ -88,7 +88,7 @@ def _read_external(tensor: onnx.TensorProto, model: Path) -> None:
     """Load one tensor's bytes; the file must be a plain file of its own inside the model's folder."""
     places = {entry.key: entry.value for entry in tensor.external_data}
     where = f"{model}: tensor {tensor.name}"
-    source = _confined(model.parent, places.get("location", ""), where)
+    source = confined(model.parent, places.get("location", ""), where, "external data")
     size = source.stat().st_size
     offset = _number(places, "offset", 0, where)
     length = _number(places, "length", size - offset, where)
@@ -101,25 +101,6 @@ def _read_external(tensor: onnx.TensorProto, model: Path) -> None:
         tensor.raw_data = file.read(length)
     tensor.data_location = onnx.TensorProto.DEFAULT
     del tensor.external_data[:]
-
-
-def _confined(folder: Path, location: str, where: str) -> Path:
-    root = folder.resolve()
-    plain = root / location
-    if (
-        not location
-        or os.path.isabs(location)
-        or plain.resolve().parent != plain.parent
-        or not plain.resolve().is_relative_to(root)
-    ):
-        raise ModelError(
-            "external data lies outside the model's folder", where=where, found=location, allowed=f"a file below {root}"
-        )
-    if not plain.is_file() or plain.is_symlink() or plain.stat().st_nlink > 1:
-        raise ModelError(
-            "external data is no plain file of its own", where=where, found=location, remedy="copy it beside the model"
-        )
-    return plain
 
 
 def _number(places: dict[str, str], key: str, default: int, where: str) -> int:
