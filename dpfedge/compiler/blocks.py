@@ -23,16 +23,18 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A matrix [rows, columns] for MatMulNBits with its default zero point (8 or 128), plus what that leaves out.
+    """A matrix [rows, columns] for MatMulNBits, plus what that leaves out.
 
     Value = scale·(q − zero) + offset. `codes` u8[rows, blocks, 32·bits/8], `scales` f32[rows, blocks]; `offsets`
-    f32[rows, blocks], or None when every block is symmetric.
+    f32[rows, blocks], or None when every block is symmetric; `zeros` u8[rows, ⌈blocks·bits/8⌉] packed like the codes,
+    or None for the operator's default zero point (8 or 128).
     """
 
     bits: int
     codes: Bytes
     scales: Floats
     offsets: Floats | None
+    zeros: Bytes | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -41,14 +43,13 @@ class Blocks:
 
     def rows(self, order: np.ndarray[Any, Any] | slice) -> Blocks:
         """The same matrix with rows chosen or reordered."""
-        return Blocks(
-            self.bits, self.codes[order], self.scales[order], None if self.offsets is None else self.offsets[order]
-        )
+        offsets, zeros = (None if part is None else part[order] for part in (self.offsets, self.zeros))
+        return Blocks(self.bits, self.codes[order], self.scales[order], offsets, zeros)
 
     @staticmethod
     def stack(parts: list[Blocks]) -> Blocks:
         """One matrix of all rows; parts must agree in bits and columns."""
-        if len({(part.bits, part.shape[1]) for part in parts}) != 1:
+        if len({(part.bits, part.shape[1], part.zeros is None) for part in parts}) != 1:
             raise ModelError(
                 "matrices that are fused must have one block format", found=[(p.bits, p.shape) for p in parts]
             )
@@ -59,6 +60,9 @@ class Blocks:
             np.concatenate([part.codes for part in parts]),
             np.concatenate([part.scales for part in parts]),
             np.concatenate(offsets) if some else None,
+            None
+            if parts[0].zeros is None
+            else np.concatenate([part.zeros for part in parts if part.zeros is not None]),
         )
 
 

@@ -185,8 +185,10 @@ class _Llama:
             values = dequantise(self.gguf.tensors["token_embd.weight"])
             return nodes.add("Gather", [nodes.constant("embedding", values), ids], "embedded", axis=0)
         codes = nodes.constant("embedding_codes", table.codes.reshape(shape.vocabulary, -1))
-        scales = nodes.constant("embedding_scales", table.scales)
-        return nodes.add("GatherBlockQuantized", [codes, ids, scales], "embedded", domain=MICROSOFT, bits=table.bits,
+        inputs = [codes, ids, nodes.constant("embedding_scales", table.scales)]
+        if table.zeros is not None:
+            inputs.append(nodes.constant("embedding_zeros", table.zeros))
+        return nodes.add("GatherBlockQuantized", inputs, "embedded", domain=MICROSOFT, bits=table.bits,
                          block_size=BLOCK, gather_axis=0, quantize_axis=1)  # fmt: skip
 
     def _norm(self, name: str, weight: str, residual: str, skip: str) -> tuple[str, str]:
@@ -209,6 +211,8 @@ class _Llama:
             return nodes.add("MatMul", [x, nodes.constant(f"{name}.values", matrix.T)], name)
         rows, columns = matrix.shape
         inputs = [x, nodes.constant(f"{name}.codes", matrix.codes), nodes.constant(f"{name}.scales", matrix.scales)]
+        if matrix.zeros is not None:
+            inputs.append(nodes.constant(f"{name}.zeros", matrix.zeros))
         product = name if matrix.offsets is None else f"{name}.product"
         nodes.add(
             "MatMulNBits",
