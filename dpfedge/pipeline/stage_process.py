@@ -21,6 +21,7 @@ from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel, Chosen
 from dpfedge.errors import DpfError
 from dpfedge.link import Arena
+from dpfedge.pipeline.early import load_early
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Stage
@@ -89,8 +90,8 @@ def _be_nice(name: str, nice: int) -> None:
 
 
 def _build(name: str, command: Mapping[str, Any], chosen: Chosen) -> Stage:
-    model = chosen.model(command["model"])
     budget = Budget(threads=command["threads"], cores=tuple(command["cores"]))
+    model = load_early(chosen.model(command["model"]), budget)
     return _factory(name)(model, command["config"], budget)
 
 

@@ -6,14 +6,15 @@ Every request owns a place of key/value memory while it lives, so many are answe
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel
 from dpfedge.errors import ModelError
 from dpfedge.stage.api import Mode, RequestIO, Steps, Wait
+from dpfedge.stage.llm.baked import Baked, load_prefix, pack_prefix
 from dpfedge.stage.llm.cache import Pool, Prefix
 from dpfedge.stage.llm.config import LlmConfig
 from dpfedge.stage.llm.engine import prefill
@@ -36,16 +37,20 @@ class LlmStage:
     def __init__(self, model: BoundModel, config: Mapping[str, Any], budget: Budget) -> None:
         """`model`: a bound decoder with graph `llm` and assets `tokenizer.json`, `chat_template.jinja` (GRAPHS.md)."""
         settings = LlmConfig.of(config)
-        # reading the vocabulary takes as long as loading the graph, and both leave the interpreter alone meanwhile
-        with ThreadPoolExecutor(1) as beside:
-            graph = beside.submit(model.load, "llm", budget)
-            tokenizer = Tokenizer(model.asset("tokenizer.json"))
-            source = str(model.asset("chat_template.jinja"), "utf-8")
-            template = ChatTemplate(source, _names(model, tokenizer), tuple(tokenizer.specials))
-        pool = Pool(graph.result(), places=settings.places, chunk=settings.chunk_tokens)
+        # the graph last: a stage process loads it meanwhile
+        tokenizer = Tokenizer(model.asset("tokenizer.json"))
+        source = str(model.asset("chat_template.jinja"), "utf-8")
+        template = ChatTemplate(source, _names(model, tokenizer), tuple(tokenizer.specials))
+        graph = model.load("llm", budget)
+        pool = Pool(graph, places=settings.places, chunk=settings.chunk_tokens)
         self._title = settings.name or str(model.config.get("name", model.name))
         prompts = Prompts(template, tokenizer, int(model.config["bos"]) if model.config.get("add_bos") else None)
         first = opening(settings.system, settings.examples)
+        shared = prompts.shared(first)
+        pool.prefix, self._opening, refused = load_prefix(model, graph, settings.chunk_tokens, shared)
+        for stale in refused:
+            print(f"dpfedge: stage llm: {stale}", file=sys.stderr, flush=True)
+        self._model, self._graph = model, graph
         self._parts = Parts(
             settings=settings,
             tokenizer=tokenizer,
@@ -53,7 +58,7 @@ class LlmStage:
             pool=pool,
             ends=_ends(model),
             opening=first,
-            shared=prompts.shared(first),
+            shared=shared,
             replies=Replies(settings.replies, sums=settings.sums),
         )
 
@@ -67,25 +72,42 @@ class LlmStage:
         parts.pool.give(place)
 
     def settle(self) -> Steps:
-        """Run the opening of every conversation once and keep its keys and values for all of them."""
+        """Run the opening of every conversation once, if none was baked, and keep its keys and values for all."""
+        if self._parts.settings.warm_opening:
+            yield from self._compute_opening()
+
+    def bake(self) -> Baked | None:
+        """The opening's keys and values for a package, computed here and now; None when there is no opening."""
         parts = self._parts
-        if not parts.settings.warm_opening or not parts.shared or parts.pool.prefix is not None:
+        parts.pool.prefix = None
+        for _ in self._compute_opening():
+            pass
+        prefix = parts.pool.prefix
+        return prefix and pack_prefix(self._model, self._graph, parts.settings.chunk_tokens, prefix)
+
+    def _compute_opening(self) -> Steps:
+        parts = self._parts
+        if not parts.shared or parts.pool.prefix is not None:
             return
         place = parts.pool.take(())
         for _ in prefill(place, parts.shared, parts.settings.chunk_tokens, len(parts.shared)):
             yield Wait.STEP
-        parts.pool.prefix = Prefix(place)
+        parts.pool.prefix = Prefix.of(place)
         place.keep(0)
         parts.pool.give(place)
 
     def facts(self) -> Mapping[str, Any]:
-        """`name`, `context` in tokens, `places`, and `max_tokens` of an answer where the request gives none."""
+        """`name`, `context` in tokens, `places`, and `max_tokens` of an answer where the request gives none.
+
+        `prefix`: where the opening's keys and values are from: `package`, `seal`, `none` baked, or `refused`.
+        """
         parts = self._parts
         return {
             "name": self._title,
             "context": parts.pool.context,
             "places": parts.settings.places,
             "max_tokens": parts.settings.sampling.max_tokens,
+            "prefix": self._opening,
         }
 
     def request(self, io: RequestIO) -> Steps:

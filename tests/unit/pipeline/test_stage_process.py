@@ -53,6 +53,7 @@ class Bound:
 def start(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Fork a stage with changes to its command; its pid and this side of its channel."""
     monkeypatch.setattr(stage_process, "_factory", lambda name: Toy)
+    monkeypatch.setattr(stage_process, "load_early", lambda model, budget: model)
     children: list[tuple[int, socket.socket]] = []
 
     def begin(parent: int | None = None, alone: bool = False, **changes: Any) -> tuple[int, socket.socket]:
