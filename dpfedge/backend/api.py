@@ -59,6 +59,8 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    """Driver → version as numbers joined by dots (`nvidia`: `550.54.14`), for the driver ranges of whitelists."""
 class Capabilities:
     """What a device can do through this backend."""
 

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whitelist expressions, evaluated: an expression and facts of one device in, the terms that failed out.
 
-The grammar is closed: `and`, `or`, `not`, `board`, `class`, `arch`, `feature`, `memory`. Nothing here asks the machine.
+The grammar is closed (`dpfedge.package.expression`); a term about a driver nobody knows the version of is neither true
+nor false, and an expression is accepted only when it is true. Nothing here asks the machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from dpfedge.errors import FormatError
 from dpfedge.hardware.architecture import runs
+from dpfedge.package.expression import split_bound, version_key
 
 __all__ = ["Expression", "Facts", "Term", "evaluate", "gib", "show"]
 
@@ -29,6 +31,8 @@ class Facts:
     arch: str
     features: frozenset[str]
     memory_bytes: int
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    """Driver → its version as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +49,47 @@ def evaluate(expression: Expression, facts: Facts) -> tuple[Term, ...]:
 
     Every term is looked at once. FormatError on an operator outside the grammar.
     """
+    return _against(expression, facts, True)
+
+
+def _against(expression: Expression, facts: Facts, wanted: bool) -> tuple[Term, ...]:
+    """Why the expression is not `wanted`; none when it is. `not` turns what is wanted of the terms below it."""
     operator, arguments = expression[0], expression[1:]
-    if operator == "and":
-        return tuple(term for argument in arguments for term in evaluate(argument, facts))
-    if operator == "or":
-        return _either([evaluate(argument, facts) for argument in arguments])
     if operator == "not":
-        if evaluate(arguments[0], facts):
+        return _against(arguments[0], facts, not wanted)
+    if operator in ("and", "or"):
+        results = [_against(argument, facts, wanted) for argument in arguments]
+        every = (operator == "and") is wanted
+        if not every and any(not terms for terms in results):
             return ()
-        return (Term(str(arguments[0][0]), show(expression), _found(str(arguments[0][0]), facts)),)
-    return _leaf(str(operator), arguments, facts)
+        return tuple(term for terms in results for term in terms)
+    return _leaf(str(operator), arguments, facts, wanted)
 
 
-def _either(results: Sequence[tuple[Term, ...]]) -> tuple[Term, ...]:
-    return () if any(not terms for terms in results) else tuple(term for terms in results for term in terms)
-
-
-def _leaf(operator: str, wanted: Sequence[Any], facts: Facts) -> tuple[Term, ...]:
+def _leaf(operator: str, arguments: Sequence[Any], facts: Facts, wanted: bool) -> tuple[Term, ...]:
+    if operator == "driver":
+        return _driver(arguments, facts, wanted)
     match operator:
         case "board":
-            ok = facts.board in wanted
+            ok = facts.board in arguments
         case "class":
-            ok = facts.kind in wanted
+            ok = facts.kind in arguments
         case "arch":
-            ok = any(runs(facts.arch, name) for name in wanted)
+            ok = any(runs(facts.arch, name) for name in arguments)
         case "feature":
-            wanted = [name for name in wanted if name not in facts.features]
-            ok = not wanted
+            missing = [name for name in arguments if name not in facts.features]
+            ok = not missing
+            arguments = missing or arguments
         case "memory":
-            ok = facts.memory_bytes >= wanted[0]
+            ok = facts.memory_bytes >= arguments[0]
         case _:
             raise FormatError("unknown operator in a whitelist", found=repr(operator))
-    return () if ok else (Term(operator, show((operator, *wanted)), _found(operator, facts)),)
+    return () if ok is wanted else (_term(operator, arguments, _found(operator, facts), wanted),)
+
+
+def _term(operator: str, arguments: Sequence[Any], found: str, wanted: bool) -> Term:
+    text = show((operator, *arguments))
+    return Term(operator, text if wanted else f"not {text}", found)
 
 
 def _found(operator: str, facts: Facts) -> str:
@@ -87,7 +100,30 @@ def _found(operator: str, facts: Facts) -> str:
         "feature": ", ".join(sorted(facts.features)) or "none",
         "memory": gib(facts.memory_bytes),
     }
-    return texts.get(operator) or f"{facts.board}, {facts.kind}, {facts.arch}"
+    return texts[operator]
+
+
+def _driver(arguments: Sequence[Any], facts: Facts, wanted: bool) -> tuple[Term, ...]:
+    name, *bounds = arguments
+    text = facts.drivers.get(name)
+    version = None if text is None else version_key(text)
+    if version is not None and all(_within(version, bound) for bound in bounds) is wanted:
+        return ()
+    if text is None:
+        found = f"no driver {name}"
+    elif version is None:
+        found = f"{name} {text[:64]!r}, which is no version that can be compared"
+    else:
+        found = f"{name} {text}"
+    return (_term("driver", arguments, found, wanted),)
+
+
+def _within(version: tuple[int, ...], bound: str) -> bool:
+    parts = split_bound(bound)
+    if parts is None:
+        raise FormatError("bad bound of a driver's version in a whitelist", found=repr(bound))
+    relation, limit = parts
+    return version >= limit if relation == ">=" else version < limit if relation == "<" else version == limit
 
 
 def gib(size: int) -> str:
@@ -104,6 +140,8 @@ def show(expression: Expression) -> str:
         return f"not {_bracket(arguments[0])}"
     if operator == "memory":
         return f"memory at least {gib(arguments[0])}"
+    if operator == "driver":
+        return f"driver {arguments[0]} {' and '.join(arguments[1:])}"
     words = (" and " if operator == "feature" else " or ").join(str(argument) for argument in arguments)
     return f"{operator} {words}"
 
