@@ -12,6 +12,7 @@ MANIFEST_MAX_BYTES = 16 * MIB  # a manifest of the largest known pipeline takes 
 MANIFEST_MAX_DEPTH = 16  # the schema nests 8 deep
 MANIFEST_MAX_ITEMS = 1 << 20  # CBOR items; keeps a hostile manifest of one-byte items from filling memory with objects
 SIGNATURE_MAX_BYTES = 1 * MIB  # room for many signatures with certificate chains
+SIGNATURES_MAX = 16  # supplier, integrator, OEM, and each of their keys while it is being changed
 TEXT_MAX_BYTES = 64 * KIB  # descriptive text of a manifest; whole licences are sections
 SECTIONS_MAX = 4096
 TARGETS_MAX = 256  # one for each board and backend of a large fleet
@@ -29,6 +30,11 @@ NAME_MAX_BYTES = 128  # names appear in paths, logs and C buffers
 BODY_MAX_BYTES = 512 * MIB  # about 4.6 hours of 16 kHz 16-bit mono; larger bodies get 413 while they arrive
 JSON_BODY_MAX_BYTES = 4 * MIB
 AUDIO_MAX_SECONDS = 4 * 3600
+# keys and trust directories
+KEY_FILE_MAX_BYTES = 8 * KIB  # an Ed25519 key in PEM takes under 400 bytes
+TRUST_KEYS_MAX = 256  # of one directory; every start reads them all
+REVOKED_MAX_BYTES = 1 * MIB  # ten thousand lines
+
 REQUESTS_MAX = 64  # places in the request table of one pipeline
 WAV_HEADER_MAX_BYTES = 1 * MIB  # pictures and notes before the format chunk; recorders write under 16 KiB
 WAV_CHUNK_MAX_BYTES = 64 * MIB  # a longer chunk behind the samples is taken for more samples

@@ -93,7 +93,7 @@ class Node:
 
     def digest(self, size: int) -> bytes:
         """This byte string of exactly `size` bytes."""
-        value: bytes = self._typed(bytes)
+        value = self.octets()
         if len(value) != size:
             raise self.error("digest has a wrong length", found=len(value), allowed=size)
         return value
@@ -104,6 +104,10 @@ class Node:
         if type(value) is not str:
             self._typed(str)
         size = len(value) if value.isascii() else len(value.encode())
+    def octets(self) -> bytes:
+        """This byte string."""
+        return bytes(self._typed(bytes))
+
         if size > most:
             raise self.error("text is too long", found=f"{size} bytes", allowed=most)
         if not value.isprintable():

@@ -63,7 +63,7 @@ def unpack_header(data: bytes, where: str) -> Header:
     if len(data) < HEADER_BYTES:
         _check_magic(data, where)
         raise FormatError(f"expected at least {HEADER_BYTES} bytes of header, have {len(data)}", where=where)
-    magic, major, minor, header_bytes, *numbers, digest, _reserved = _FIELDS.unpack_from(data)
+    magic, major, minor, header_bytes, *numbers, digest, reserved = _FIELDS.unpack_from(data)
     _check_magic(magic, where)
     if major != MAJOR:
         raise FormatError(
@@ -77,6 +77,8 @@ def unpack_header(data: bytes, where: str) -> Header:
         what = f"expected {header_bytes} bytes of header, have {len(data)}"
         raise FormatError(what, where=f"{where}: header byte 12")
     _check_hash(data[:header_bytes], where)
+    if minor == MINOR:
+        _check_plain(header_bytes, reserved, where)
     file_bytes, manifest_offset, manifest_bytes, signature_offset, signature_bytes = numbers
     return Header(
         file_bytes, manifest_offset, manifest_bytes, digest, signature_offset, signature_bytes,
@@ -91,6 +93,15 @@ def _check_magic(magic: bytes, where: str) -> None:
                 "not a dpfedge package", where=f"{where}: header byte {index}",
                 found=bytes(magic[: len(MAGIC)]).hex(" "), allowed=MAGIC.hex(" "),
             )  # fmt: skip
+
+
+def _check_plain(header_bytes: int, reserved: bytes, where: str) -> None:
+    """A header of this very version has nothing that only a later one would understand."""
+    if header_bytes != HEADER_BYTES:
+        allowed = f"{HEADER_BYTES} in version {MAJOR}.{MINOR}"
+        raise FormatError("bad header length", where=f"{where}: header byte 12", found=header_bytes, allowed=allowed)
+    if any(reserved):
+        raise FormatError("reserved bytes are not zero", where=f"{where}: header byte 88", found=reserved.hex())
 
 
 def _check_hash(header: bytes, where: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dpfedge.errors import FormatError
+from dpfedge.package.layout import Header
 from dpfedge.package.manifest import Manifest, Section
 
 __all__ = ["Package"]
@@ -30,16 +31,29 @@ class Package:
     manifest_sha256: bytes
     """Identity of the content: equal digests mean equal models, targets and weights."""
 
-    def __init__(self, path: Path, fd: int, nbytes: int, manifest: Manifest, manifest_sha256: bytes) -> None:
-        self.path, self.manifest, self.manifest_sha256, self.nbytes = path, manifest, manifest_sha256, nbytes
+    def __init__(self, path: Path, fd: int, header: Header, manifest: Manifest) -> None:
+        self.path, self.header, self.manifest = path, header, manifest
+        self.manifest_sha256, self.nbytes = header.manifest_sha256, header.file_bytes
         self._sections: Mapping[str, Section] = {section.name: section for section in manifest.sections}
-        self._map = mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        self._map = mmap.mmap(fd, self.nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         self._view = memoryview(self._map)
 
     def section(self, name: str) -> memoryview:
         """The bytes of a section in place, read-only; FormatError when the package has no such section."""
         section = self.find(name)
         return self._view[section.offset : section.end]
+
+    def manifest_bytes(self) -> memoryview:
+        """The manifest as it lies in the file, read-only: the payload of every signature."""
+        return self.between(self.header.manifest_offset, self.header.manifest_offset + self.header.manifest_bytes)
+
+    def signature(self) -> memoryview:
+        """The signature area as it lies in the file, read-only and unchecked; empty for an unsigned package."""
+        return self.between(self.header.signature_offset, self.nbytes)
+
+    def between(self, start: int, end: int) -> memoryview:
+        """The file's bytes from `start` to before `end` in place, read-only."""
+        return self._view[start:end]
 
     def find(self, name: str) -> Section:
         """The record of a section; FormatError when the package has no such section."""

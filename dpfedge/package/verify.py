@@ -41,7 +41,7 @@ def open_package(path: str | os.PathLike[str], *, check: Check = "full") -> Pack
         header = _read_header(fd, place)
         manifest_bytes = _read(fd, header.manifest_offset, header.manifest_bytes, f"{place}: manifest")
         manifest = check_manifest(manifest_bytes, header, os.fspath(place))
-        package = Package(place, fd, header.file_bytes, manifest, header.manifest_sha256)
+        package = Package(place, fd, header, manifest)
         if check == "full":
             try:
                 check_sections(fd, header, manifest, place)
@@ -154,6 +154,12 @@ def _check_places(sections: Iterable[Section], header: Header, where: str) -> No
 
 
 def _check_references(manifest: Manifest, where: str) -> None:
+    last = previous_end if names else header.header_bytes
+    if header.manifest_offset != align(last, TAIL_ALIGN):
+        raise FormatError(
+            "manifest does not follow the last section", where=f"{where}: header byte 24",
+            found=header.manifest_offset, allowed=align(last, TAIL_ALIGN),
+        )  # fmt: skip
     """Each name that points to a section or a model finds one of the right kind."""
     kinds = {section.name: section.kind for section in manifest.sections}
     for path, name, kind in _references(manifest):

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from dpfedge import limits
-from dpfedge.errors import PackageError, UsageError
+from dpfedge.errors import UsageError
 from dpfedge.package import cbor
 from dpfedge.package.digest import Hasher
 from dpfedge.package.fields import is_name
 from dpfedge.package.layout import HEADER_BYTES, MAJOR, MINOR, TAIL_ALIGN, Header, align, pack_header
+from dpfedge.package.files import call, publish, temporary_beside, write_at
 from dpfedge.package.manifest import KINDS, Section
 from dpfedge.package.verify import check_manifest, check_ranges
 
@@ -92,8 +92,8 @@ class PackageWriter:
         self.places: dict[bytes, tuple[str, int, int]] = {}
         """SHA-256 of each tensor stored so far → (section, offset, size); shared by all weight pools."""
         self._end, self._open = HEADER_BYTES, None  # type: tuple[int, SectionStream | None]
-        self._temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}.part")
-        self._fd = self._call(os.open, self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._temporary = temporary_beside(self.path)
+        self._fd = call(self.path, os.open, self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def add(self, name: str, kind: str, data: Data | Iterable[Data]) -> Section:
         """Write one whole section; its record has the final absolute offset.
@@ -136,10 +136,11 @@ class PackageWriter:
         check_ranges(header, os.fspath(self.path))
         check_manifest(data, header, os.fspath(self.path))
         self._write(header.manifest_offset, memoryview(data))
-        self._call(os.ftruncate, self._fd, header.file_bytes)
-        self._call(os.fsync, self._fd)  # the header, written last, never stands before data that is not on disk
+        call(self.path, os.ftruncate, self._fd, header.file_bytes)
+        call(self.path, os.fsync, self._fd)  # the header, written last, never stands before data that is not on disk
         self._write(0, memoryview(pack_header(header)))
-        self._publish()
+        fd, self._fd = self._fd, -1
+        publish(fd, self._temporary, self.path)
 
     def abort(self) -> None:
         """Remove the unfinished file; does nothing after `finish`."""
@@ -171,36 +172,13 @@ class PackageWriter:
         end = align(start + len(manifest), TAIL_ALIGN)
         return Header(end, start, len(manifest), hashlib.sha256(manifest).digest(), end, 0)
 
-    def _publish(self) -> None:
-        self._call(os.fsync, self._fd)
-        os.close(self._fd)
-        self._fd = -1
-        try:
-            self._call(os.replace, self._temporary, self.path)
-        except PackageError:
-            self._temporary.unlink(missing_ok=True)
-            raise
-        folder = self._call(os.open, self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._call(os.fsync, folder)
-        finally:
-            os.close(folder)
-
     def _write(self, offset: int, view: memoryview) -> None:
         if self._fd < 0:
             raise UsageError("the package is already finished or given up", where=os.fspath(self.path))
         if offset + view.nbytes > limits.PACKAGE_MAX_BYTES:
             raise UsageError("package is too large", found=offset + view.nbytes, allowed=limits.PACKAGE_MAX_BYTES)
-        while view.nbytes:
-            count = self._call(os.pwrite, self._fd, view, offset)
-            view, offset = view[count:], offset + count
+        write_at(self.path, self._fd, view, offset)
 
     def _ended(self, section: Section) -> None:
         self.sections.append(section)
         self._end, self._open = section.end, None
-
-    def _call(self, function: Any, *arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except OSError as error:
-            raise PackageError(f"cannot write the package: {error.strerror}", where=os.fspath(self.path)) from error

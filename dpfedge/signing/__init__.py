@@ -1,2 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys, COSE signatures of packages and the trust directory: who made a package, and whether this machine trusts them."""
+"""Who made a package: keys and trust directories in, signatures of manifests made and checked; see FORMAT.md.
+
+Nothing here looks at sections: the manifest that is signed holds their digests, and `dpfedge.package` compares them.
+"""
+
+from __future__ import annotations
+
+from dpfedge.signing.check import Finding, Signer, examine, require_signature
+from dpfedge.signing.keys import PrivateKey, PublicKey
+from dpfedge.signing.sign import sign_package
+from dpfedge.signing.trust import Trust
+
+__all__ = [
+    "Finding", "PrivateKey", "PublicKey", "Signer", "Trust", "examine", "require_signature", "sign_package",
+]  # fmt: skip
