@@ -14,6 +14,8 @@ from dpfedge.bench.measure import Series, machine
 __all__ = ["SCHEMA_VERSION", "document", "show"]
 
 SCHEMA_VERSION = 1
+_COLUMNS = (("P50", "p50", 1), ("P90", "p90", 5), ("P99", "p99", 20), ("σ", "sigma", 3))
+"""(title, key, least samples): of fewer samples a percentile says nothing but the largest of them."""
 
 
 def document(series: Sequence[Series], extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,10 +40,10 @@ def show(result: Mapping[str, Any], console: Console) -> None:
 
 
 def _series_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("measurement", "unit", "n", "P50", "P90", "P99", "σ")
+    table = Table("measurement", "unit", "n", *(title for title, *_ in _COLUMNS))
     for row in rows:
         if row["n"]:
-            numbers = (f"{row[name]:.4g}" for name in ("p50", "p90", "p99", "sigma"))
+            numbers = (f"{row[key]:.4g}" if row["n"] >= least else "–" for _, key, least in _COLUMNS)
             table.add_row(row["name"], row["unit"], str(row["n"]), *numbers)
     return table
 

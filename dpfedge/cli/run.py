@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
         answer = runtime.ask(args.audio)
     if args.out and len(answer.samples):
         answer.save(args.out)
-    print(_json(answer) if args.json else _text(answer))
+    if args.json or answer.question:
+        print(_json(answer) if args.json else _text(answer))
     if not answer.question:
         print("dpfedge: no speech was found in the audio", file=sys.stderr)
         return 1

@@ -65,7 +65,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """404 and 405 of the router."""
     assert isinstance(error, HTTPException)
     allowed = error.headers and error.headers.get("Allow")
-    paths = ", ".join(route.path for route in _ROUTES)
+    paths = ", ".join(route.path.replace(":path}", "}") for route in _ROUTES)
     answer = error_response(
         RequestError(
             "no such endpoint" if error.status_code == 404 else error.detail.lower(),

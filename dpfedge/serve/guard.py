@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpfedge.errors import DpfError
-from dpfedge.limits import BODY_MAX_BYTES
+from dpfedge.limits import BODY_MAX_BYTES, BODY_PAUSE_MAX_S, BODY_RATE_MIN
 from dpfedge.serve.errors import RequestError
 from dpfedge.serve.http.answer import error_response
 from dpfedge.serve.http.body import declared_length, too_large
@@ -109,9 +109,10 @@ class _Upload:
         self._whole = "transfer-encoding" not in headers and not declared_length(headers)
         self._asks = "expect" in headers
         self._linger = False
+        self._began = time.monotonic()
 
     async def receive(self) -> Message:
-        message = await self._receive()
+        message = await (self._receive() if self._whole else self._awaited())
         if message["type"] == "http.request":
             self._seen += len(message.get("body", b""))
             self._whole = not message.get("more_body", False)
@@ -120,6 +121,23 @@ class _Upload:
         else:
             self._whole = True
         return message
+
+    async def _awaited(self) -> Message:
+        """The next part of the body; an upload that stands still or drips holds a place others wait for."""
+        age = time.monotonic() - self._began
+        late = age > BODY_PAUSE_MAX_S and self._seen < BODY_RATE_MIN * age
+        try:
+            return await asyncio.wait_for(self._receive(), 0 if late else BODY_PAUSE_MAX_S)
+        except TimeoutError:
+            raise RequestError(
+                "the body arrives too slowly",
+                status=408,
+                where="request body",
+                found=f"{self._seen} bytes in {age:.0f} s",
+                allowed=f"{BODY_RATE_MIN} bytes/s, no pause over {BODY_PAUSE_MAX_S} s",
+                remedy="send the body without pauses, or use /v1/realtime for live audio",
+                code="body_timeout",
+            ) from None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start" and not self._whole and not await self._ended():

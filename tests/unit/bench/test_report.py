@@ -57,6 +57,16 @@ def test_tables__show_what_was_measured(result: dict[str, Any]) -> None:
     assert "baseline" not in text
 
 
+def test_tables__leave_out_percentiles_of_too_few_samples() -> None:
+    """P99 of two samples is no P99."""
+    few, many = Series("few", "ms", (1.0, 3.0)), Series("many", "ms", tuple(float(n) for n in range(100)))
+    rows = shown(document([few, many], EXTRA)).splitlines()
+
+    [few_row], [many_row] = ([row for row in rows if f" {name} " in row] for name in ("few", "many"))
+    assert few_row.count("–") == 3
+    assert "–" not in many_row
+
+
 def test_baseline__is_a_table_of_its_own(result: dict[str, Any]) -> None:
     """Both sides and their ratio."""
     text = shown({**result, "baseline": BASELINE})

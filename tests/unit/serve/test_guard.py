@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from dpfedge.limits import BODY_MAX_BYTES
+from dpfedge.serve import guard
+from dpfedge.serve.errors import RequestError
 from dpfedge.serve.guard import Guard, is_loopback
+from dpfedge.serve.http.answer import error_response
 
 
 class Exchange:
@@ -118,3 +121,44 @@ def test_body__of_a_client_that_waits_is_not_asked_for() -> None:
 
     assert exchange.closes
     assert (first["body"], first["more_body"]) == (b"answer", True)
+
+
+class Stalled(Exchange):
+    """Its body stops after the first part; the app answers with the refusal's text."""
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super()._app(scope, receive, send)
+        except RequestError as error:
+            await error_response(error)(scope, receive, send)
+
+    async def _receive(self) -> dict[str, Any]:
+        if self.received == 1:
+            await asyncio.Event().wait()
+        self.received += 1
+        return {"type": "http.request", "body": b"abc", "more_body": True}
+
+
+def test_body__that_stands_still_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends no more is told so and frees its place."""
+    monkeypatch.setattr(guard, "BODY_PAUSE_MAX_S", 0.05)
+    monkeypatch.setattr(guard, "_LINGER_S", 0.01)
+    exchange = Stalled({"content-length": "100"})
+
+    assert exchange.status == 408
+    assert exchange.closes
+    message = json.loads(b"".join(part.get("body", b"") for part in exchange.sent))["error"]["message"]
+    assert message.startswith("request body: the body arrives too slowly; found 3 bytes in 0 s; allowed 64 bytes/s")
+
+
+def test_body__that_drips_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then keeps no place for ever."""
+    monkeypatch.setattr(guard, "BODY_PAUSE_MAX_S", 0.01)
+    monkeypatch.setattr(guard, "_LINGER_S", 0.01)
+
+    class Dripping(Stalled):
+        async def _receive(self) -> dict[str, Any]:
+            await asyncio.sleep(0.002)
+            return {"type": "http.request", "body": b"", "more_body": True}
+
+    assert Dripping({"transfer-encoding": "chunked"}).status == 408
