@@ -23,18 +23,24 @@ WHITELIST_MAX_DEPTH = 8  # operators inside each other; compiled targets nest 3 
 WHITELIST_MAX_OPERATORS = 1024  # of one expression; evaluating them takes about a millisecond for each device
 MEMORY_MAX_BYTES = 1 << 50  # no machine has a pebibyte
 TENSOR_MAX_RANK = 8  # the deepest shape any importer produces is 5
+TOKEN_MAX = (1 << 31) - 1  # token ids fit a C int32
+PREFIX_TOKENS_MAX = 1 << 17  # the longest context of any known model family
+PREFIX_KEY_MAX_BYTES = 1 * KIB  # a list of CPU features takes under 200 bytes
 TENSOR_MAX_DIM = (1 << 31) - 1  # dimensions fit a C int32 on every backend
+GOLDEN_TENSOR_MAX_BYTES = 1 * GIB  # of one input or output of a golden run; a key cache of 128k tokens takes 512 MiB
 NAME_MAX_BYTES = 128  # names appear in paths, logs and C buffers
 
-# requests
-BODY_MAX_BYTES = 512 * MIB  # about 4.6 hours of 16 kHz 16-bit mono; larger bodies get 413 while they arrive
-JSON_BODY_MAX_BYTES = 4 * MIB
-AUDIO_MAX_SECONDS = 4 * 3600
 # keys and trust directories
 KEY_FILE_MAX_BYTES = 8 * KIB  # an Ed25519 key in PEM takes under 400 bytes
 TRUST_KEYS_MAX = 256  # of one directory; every start reads them all
 REVOKED_MAX_BYTES = 1 * MIB  # ten thousand lines
 
+# requests
+BODY_MAX_BYTES = 512 * MIB  # about 4.6 hours of 16 kHz 16-bit mono; larger bodies get 413 while they arrive
+JSON_BODY_MAX_BYTES = 4 * MIB
+BODY_PAUSE_MAX_S = 30  # without a byte of a request's body; a recorder on a mobile network comes back within seconds
+BODY_RATE_MIN = 64  # bytes/s on average behind the first pause; telephone speech has 1000 and more
+AUDIO_MAX_SECONDS = 4 * 3600
 REQUESTS_MAX = 64  # places in the request table of one pipeline
 WAV_HEADER_MAX_BYTES = 1 * MIB  # pictures and notes before the format chunk; recorders write under 16 KiB
 WAV_CHUNK_MAX_BYTES = 64 * MIB  # a longer chunk behind the samples is taken for more samples
