@@ -132,7 +132,7 @@ class FetchError(ModelError):
 
 
 class BoardError(DpfError):
-    """The board is unknown, or this machine is not that board."""
+    """The board is unknown, or this machine is not that board; `wanted` says what was looked for."""
 
     exit_code = 3
 
@@ -148,6 +148,10 @@ class BindError(DpfError):
 
 
 class BackendError(DpfError):
+    def __init__(self, what: str, *, wanted: tuple[str, ...] = (), **parts: object) -> None:
+        self.wanted = wanted
+        super().__init__(what, **parts)  # type: ignore[arg-type]
+
     """A backend failed while lowering, sealing, loading or running a model."""
 
 

@@ -18,11 +18,27 @@ __all__ = ["Broken", "Registry"]
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A plugin that could not be used: its distribution, the hook (or `import`) that failed, and why."""
+    """A plugin that could not be used: its distribution with version, the hook (or `import`) that failed, and why."""
 
     plugin: str
     hook: str
     reason: str
+    backend: str | None = None
+    """The backend it would have brought, where it got so far as to say."""
+    abi: int | None = None
+    """The contract that backend speaks, when that is what keeps it out."""
+
+    @property
+    def remedy(self) -> str:
+        """What to install instead."""
+        distribution, _, version = self.plugin.partition(" ")
+        if self.abi is None:
+            return f"pip install --force-reinstall {distribution}"
+        if self.abi < ABI:
+            newer = f"'{distribution}>{version}'" if version else distribution
+            return f"pip install --upgrade {newer} (too old for this dpfedge)"
+        older = f"'{distribution}<{version}'" if version else f"an older {distribution}"
+        return f"pip install {older} (too new for this dpfedge), or pip install --upgrade dpfedge"
 
 
 class Registry:
@@ -31,7 +47,7 @@ class Registry:
     def __init__(self) -> None:
         self._backends: dict[str, tuple[Backend, str]] = {}
         self._broken: list[Broken] = []
-        self._provider = "dpfedge"
+        self._provider, self._hook = "dpfedge", "register"
 
     @classmethod
     def load(cls, names: Sequence[str] | None = None) -> Registry:
@@ -41,15 +57,11 @@ class Registry:
         return load_plugins(names)
 
     def add(self, backend: Backend) -> None:
-        """Take one backend; a taken name or another contract version raises UsageError."""
+        """Take one backend. A taken name raises UsageError; one of another contract version is noted as broken."""
         if backend.abi != ABI:
-            raise UsageError(
-                "backend speaks another version of the contract",
-                where=f"{self._provider}: backend {backend.name}",
-                found=backend.abi,
-                allowed=ABI,
-                remedy="upgrade the plugin",
-            )
+            reason = f"backend {backend.name} speaks contract {backend.abi}, this dpfedge speaks contract {ABI}"
+            self._broken.append(Broken(self._provider, self._hook, reason, backend.name, backend.abi))
+            return
         if backend.name in self._backends:
             raise UsageError(
                 "two distributions claim one backend name",
@@ -68,7 +80,9 @@ class Registry:
                 where=f"backend {name}",
                 found=broken or None,
                 allowed=", ".join(self.names()) or "none is installed",
-                remedy=f"pip install dpfedge-{name}",
+                remedy=next(
+                    (item.remedy for item in self._broken if item.backend == name), f"pip install dpfedge-{name}"
+                ),
             )
         return self._backends[name][0]
 
@@ -90,10 +104,11 @@ class Registry:
         self._broken.append(Broken(plugin, hook, reason))
 
     @contextmanager
-    def provided_by(self, distribution: str) -> Iterator[None]:
-        """Backends added inside come from `distribution`."""
-        before, self._provider = self._provider, distribution
+    def provided_by(self, distribution: str, hook: str = "register") -> Iterator[None]:
+        """Backends added inside come from `distribution`, through `hook`."""
+        before = self._provider, self._hook
+        self._provider, self._hook = distribution, hook
         try:
             yield
         finally:
-            self._provider = before
+            self._provider, self._hook = before

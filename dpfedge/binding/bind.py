@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dpfedge.backend.api import Device
 from dpfedge.binding.bound import Bound, Refusal
 from dpfedge.binding.devices import Found
+from dpfedge.binding.explain import compile_for, refusal_lines
 from dpfedge.binding.whitelist import Facts, evaluate, gib
 from dpfedge.errors import BindError
 from dpfedge.hardware.board import Board, BoardDevice
@@ -21,35 +22,43 @@ __all__ = ["bind"]
 
 
 def bind(package: Package, board: Board, found: Found, *, allow_fallback: Sequence[str] = ()) -> Bound:
-    """Choose the first target of the package, in its order, that a device here may run.
+    """Choose the first target of the package, in its order, that a device here may run; every target is judged.
 
     When the board has the hardware of an earlier target but software for it is missing, a target of another backend is
     taken only if `allow_fallback` names that backend. BindError carries every refusal in `refusals`.
     """
     refusals: list[Refusal] = []
     blocked: Refusal | None = None
+    chosen: tuple[Target, Device, str | None] | None = None
+    also: list[str] = []
     for target in package.manifest.targets:
         device, reasons = _judge(target, board, found)
         refusals += reasons
-        if device is None:
+        if chosen is not None:
+            also += [target.id] if device is not None else []
+        elif device is None:
             blocked = blocked or _missing_software(target, board, reasons)
         elif blocked is None or target.backend in allow_fallback:
-            devices = dict.fromkeys(target.models, device)
-            reason = f"{target.backend} instead of: {blocked}" if blocked else None
-            return Bound(package, board, target, found.backends[target.backend], devices, tuple(refusals), reason)
+            chosen = target, device, f"{target.backend} instead of: {blocked}" if blocked else None
         else:
             remedy = f"see {blocked.target}, or accept less with --allow-fallback {target.backend}"
             refusals.append(Refusal(target.id, "fallback", f"what runs {blocked.target}", target.backend, remedy))
-    raise _no_target(package, board, refusals)
+    if chosen is None:
+        raise _no_target(package, board, refusals)
+    target, device, degraded = chosen
+    devices = dict.fromkeys(target.models, device)
+    backend = found.backends[target.backend]
+    return Bound(package, board, target, backend, devices, tuple(refusals), degraded, tuple(also))
 
 
 def _judge(target: Target, board: Board, found: Found) -> tuple[Device | None, list[Refusal]]:
     """The device for a target, or the refusals of the device that comes closest."""
     if missing := _backend_missing(target, found):
         return None, [missing]
-    candidates = [device for device in found.devices if device.backend == target.backend]
     closest: list[Refusal] = []
-    for device in candidates:
+    for device in found.devices:
+        if device.backend != target.backend:
+            continue
         refusals = list(_device_refusals(target, _facts(board, device), device.id))
         if not refusals:
             return device, []
@@ -59,19 +68,40 @@ def _judge(target: Target, board: Board, found: Found) -> tuple[Device | None, l
 
 
 def _backend_missing(target: Target, found: Found) -> Refusal | None:
-    distribution = f"dpfedge-{target.backend}"
     backend = found.backends.get(target.backend)
     if backend is None:
-        reason = next((f"; {name} is broken: {why}" for name, why in found.broken.items() if distribution in name), "")
-        installed = ", ".join(found.backends) or "none"
-        return Refusal(target.id, "backend", target.backend, f"{installed}{reason}", f"pip install {distribution}")
+        return _not_installed(target, found)
     if backend.abi == target.backend_abi:
         return None
+    distribution = found.distribution(target.backend)
     if backend.abi < target.backend_abi:
-        remedy = f"pip install --upgrade {distribution} (version {backend.version} is too old)"
+        newer = f"dpfedge '{distribution}>{backend.version}'"
+        remedy = f"pip install --upgrade {newer} ({distribution} {backend.version} is too old for the package)"
     else:
-        remedy = f"recompile the package ({distribution} {backend.version} is newer than it)"
-    return Refusal(target.id, "backend_abi", f"{target.backend} ABI {target.backend_abi}", f"ABI {backend.abi}", remedy)
+        remedy = (
+            f"compile the package again, or pip install dpfedge '{distribution}<{backend.version}' of the time it was "
+            f"made ({distribution} {backend.version} is too new for it)"
+        )
+    return _other_contract(target, backend.abi, f"{distribution} {backend.version}", remedy)
+
+
+def _not_installed(target: Target, found: Found) -> Refusal:
+    if (misfit := found.misfits.get(target.backend)) is not None and misfit.abi is not None:
+        return _other_contract(target, misfit.abi, misfit.plugin, misfit.remedy)
+    distribution = f"dpfedge-{target.backend}"
+    installed, remedy = ", ".join(found.backends) or "none", f"pip install {distribution}"
+    for plugin, why in found.broken.items():
+        if plugin.partition(" ")[0] == distribution:
+            installed, remedy = (
+                f"{installed}; {plugin} is broken: {why}",
+                f"pip install --force-reinstall {distribution}",
+            )
+    return Refusal(target.id, "backend", target.backend, installed, remedy)
+
+
+def _other_contract(target: Target, abi: int, plugin: str, remedy: str) -> Refusal:
+    wanted = f"{target.backend} contract {target.backend_abi}"
+    return Refusal(target.id, "backend_abi", wanted, f"contract {abi} ({plugin})", remedy)
 
 
 def _no_device(target: Target, found: Found) -> Refusal:
@@ -80,18 +110,22 @@ def _no_device(target: Target, found: Found) -> Refusal:
     return Refusal(target.id, "device", f"a device of backend {target.backend}", seen, "see `dpfedge probe`")
 
 
+_MEMORY = "free memory, raise the cgroup's limit, or compile smaller models"
+_DRIVER = "install a version of the driver that is within these bounds, or compile the package for the one that is here"
+
+
 def _device_refusals(target: Target, facts: Facts, device: str) -> Iterator[Refusal]:
+    remedies = {"memory": _MEMORY, "driver": _DRIVER}
     for term in evaluate(target.whitelist, facts):
-        remedy = f"recompile the package with --board {facts.board}"
-        yield Refusal(target.id, term.field, term.wanted, f"{term.found} ({device})", remedy)
+        found = term.found if term.field == "board" else f"{term.found} ({device})"
+        yield Refusal(target.id, term.field, term.wanted, found, remedies.get(term.field) or compile_for(facts.board))
     if facts.memory_bytes < target.memory_bytes:
         found = f"{gib(facts.memory_bytes)} ({device})"
-        remedy = "free memory, raise the cgroup's limit, or compile smaller models"
-        yield Refusal(target.id, "memory_bytes", f"at least {gib(target.memory_bytes)}", found, remedy)
+        yield Refusal(target.id, "memory_bytes", f"at least {gib(target.memory_bytes)}", found, _MEMORY)
 
 
 def _facts(board: Board, device: Device) -> Facts:
-    return Facts(board.id, device.kind, device.arch, device.features, device.memory_bytes)
+    return Facts(board.id, device.kind, device.arch, device.features, device.memory_bytes, device.drivers)
 
 
 def _missing_software(target: Target, board: Board, reasons: Sequence[Refusal]) -> Refusal | None:
@@ -100,7 +134,12 @@ def _missing_software(target: Target, board: Board, reasons: Sequence[Refusal]) 
     if software is None:
         return None
     devices = [device for device in board.devices if target.backend in device.backends]
-    return software if any(not evaluate(target.whitelist, _documented(board, device)) for device in devices) else None
+    return software if any(_documented_fit(target, board, device) for device in devices) else None
+
+
+def _documented_fit(target: Target, board: Board, device: BoardDevice) -> bool:
+    # a driver comes with the software that is missing, so nobody knows yet whether its version will do
+    return all(term.field == "driver" for term in evaluate(target.whitelist, _documented(board, device)))
 
 
 def _documented(board: Board, device: BoardDevice) -> Facts:
@@ -109,6 +148,6 @@ def _documented(board: Board, device: BoardDevice) -> Facts:
 
 
 def _no_target(package: Package, board: Board, refusals: Sequence[Refusal]) -> BindError:
-    lines = "".join(f"\n  {refusal}" for refusal in refusals) or "\n  the package has no targets"
-    what = f"no target runs on board {board.id}{lines}"
+    lines = list(refusal_lines(refusals)) or ["the package has no targets"]
+    what = "\n  ".join([f"no target runs on board {board.id}", *lines])
     return BindError(what, where=str(package.path), refusals=tuple(refusals))

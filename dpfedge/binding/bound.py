@@ -158,3 +158,5 @@ class Bound:
     def model(self, name: str) -> BoundModel:
         """One model on its device; BindError lists the models there are."""
         return self.chosen.model(name)
+    also: tuple[str, ...] = ()
+    """Later targets that would run here too."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpfedge.backend.api import Backend, Device
-from dpfedge.backend.registry import Registry
-from dpfedge.errors import BackendError
+from dpfedge.backend.registry import Broken, Registry
+from dpfedge.plugin.border import Border
 
 __all__ = ["Found", "find_devices"]
 
@@ -25,16 +25,24 @@ class Found:
     backends: Mapping[str, Backend]
     broken: Mapping[str, str] = field(default_factory=dict)
     """Plugin or backend → why it could not be used."""
+    misfits: Mapping[str, Broken] = field(default_factory=dict)
+    """Backend → the installed plugin that brings it for another version of the contract."""
+    distributions: Mapping[str, str] = field(default_factory=dict)
+    """Backend → the distribution that brought it."""
+
+    def distribution(self, backend: str) -> str:
+        """The distribution that brings `backend`: the installed one, else the name such distributions have."""
+        return self.distributions.get(backend, f"dpfedge-{backend}")
 
 
 def find_devices(registry: Registry, sysroot: str | Path = "/") -> Found:
     """Ask every backend for its devices; a backend that cannot tell is named in `broken`, the others count."""
     broken = {item.plugin: f"{item.hook}: {item.reason}" for item in registry.broken()}
+    misfits = {item.backend: item for item in registry.broken() if item.backend is not None}
     devices: list[Device] = []
     backends = {name: registry.get(name) for name in registry.names()}
     for name, backend in backends.items():
-        try:
+        with Border(lambda reason, name=name: broken.__setitem__(name, reason)):  # type: ignore[misc]
             devices += backend.devices(Path(sysroot))
-        except BackendError as error:
-            broken[name] = str(error)
-    return Found(tuple(devices), backends, broken)
+    distributions = {name: registry.provider(name).partition(" ")[0] for name in backends}
+    return Found(tuple(devices), backends, broken, misfits, distributions)

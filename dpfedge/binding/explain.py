@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A binding as text and as plain data: a `Bound` or a `BindError` in, lines for a person or a map for JSON out.
+"""A binding as text and as plain data: a `Bound` or an error in, lines for a person or a map for JSON out.
 
 It decides nothing and prints nothing.
 """
@@ -8,31 +8,66 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
+from dpfedge.backend.api import Device
 from dpfedge.binding.bound import Bound, Refusal
 from dpfedge.binding.whitelist import show
-from dpfedge.errors import BindError
+from dpfedge.errors import BindError, BoardError, DpfError
 
-__all__ = ["describe_bound", "describe_error", "explain_bound", "explain_refusals", "refusal_maps"]
+__all__ = ["compile_for", "describe_bound", "describe_error", "explain_bound", "refusal_lines", "refusal_maps"]
 
 
 def describe_bound(bound: Bound) -> dict[str, Any]:
-    """The decision as a map that JSON can hold."""
+    """The decision as a map that JSON can hold: everything `explain_bound` shows, and the numbers behind it."""
     return {
         "package": {"name": bound.package.manifest.name, "version": bound.package.manifest.version},
         "board": bound.board.id,
         "target": bound.target.id,
         "backend": {"name": bound.backend.name, "version": bound.backend.version, "abi": bound.backend.abi},
         "devices": {model: device.id for model, device in bound.devices.items()},
+        "hardware": [_device_map(device) for device in _distinct(bound)],
+        "whitelist": bound.target.whitelist,
+        "accepts": show(bound.target.whitelist),
+        "memory_bytes": bound.target.memory_bytes,
+        "decisions": [{"choice": choice, "rule": rule} for choice, rule in bound.target.decisions],
         "degraded": bound.degraded,
+        "also": list(bound.also),
         "refusals": refusal_maps(bound.refusals),
     }
+
+
+def _distinct(bound: Bound) -> list[Device]:
+    return list({device.id: device for device in bound.devices.values()}.values())
+
+
+def _device_map(device: Device) -> dict[str, Any]:
+    return {
+        "id": device.id, "kind": device.kind, "name": device.name, "arch": device.arch,
+        "features": sorted(device.features), "memory_bytes": device.memory_bytes, "drivers": dict(device.drivers),
+    }  # fmt: skip
 
 
 def refusal_maps(refusals: Sequence[object]) -> list[dict[str, Any]]:
     """Refusals as maps of target, field, wanted, found and remedy."""
     return [asdict(refusal) for refusal in refusals if isinstance(refusal, Refusal)]
+
+
+def describe_error(error: DpfError) -> dict[str, Any]:
+    """What kept a package from being bound, as a map that JSON can hold; `refusals` is empty where none was made."""
+    if isinstance(error, BindError):
+        refusals = refusal_maps(error.refusals)
+    elif isinstance(error, BoardError):
+        parts = {"wanted": " and ".join(error.wanted) or None, "found": error.found, "remedy": error.remedy}
+        refusals = [{"target": None, "field": "board", **parts}]
+    else:
+        refusals = []
+    found, allowed = (None if part is None else str(part) for part in (error.found, error.allowed))
+    return {
+        "error": error.what.partition("\n")[0], "where": error.where, "found": found, "allowed": allowed,
+        "remedy": error.remedy, "exit_code": error.exit_code, "refusals": refusals,
+    }  # fmt: skip
 
 
 def explain_bound(bound: Bound, *, explain: bool) -> Iterator[str]:
@@ -41,7 +76,7 @@ def explain_bound(bound: Bound, *, explain: bool) -> Iterator[str]:
     yield f"package  {manifest.name} {manifest.version}"
     yield f"board    {bound.board.id} ({bound.board.title})"
     yield f"target   {bound.target.id}, backend {backend.name} {backend.version}"
-    for device in {device.id: device for device in bound.devices.values()}.values():
+    for device in _distinct(bound):
         models = ", ".join(model for model, chosen in bound.devices.items() if chosen.id == device.id)
         yield f"device   {device.id} {device.arch}: {models}"
     if bound.degraded:
@@ -49,14 +84,27 @@ def explain_bound(bound: Bound, *, explain: bool) -> Iterator[str]:
     if explain:
         yield f"accepts  {show(bound.target.whitelist)}"
         yield from (f"decided  {choice}: {rule}" for choice, rule in bound.target.decisions)
-        yield from explain_refusals(bound.refusals)
+        yield from (f"also     target {target} would run here" for target in bound.also)
+        yield from (f"refused  {line}" for line in refusal_lines(bound.refusals, remedies=False))
 
 
-def explain_refusals(refusals: Sequence[object]) -> Iterator[str]:
-    """One line per refusal."""
-    yield from (f"refused  {refusal}" for refusal in refusals)
+def refusal_lines(refusals: Sequence[Refusal], *, remedies: bool = True) -> Iterator[str]:
+    """A line for each refusal, but one alone for a target of another board: nothing done here would make it fit.
+
+    With `remedies` a last line says once how a package gets a target for this board, when that would help.
+    """
+    foreign = ""
+    for target, group in groupby(refusals, lambda refusal: refusal.target):
+        items = list(group)
+        if board := next((item for item in items if item.field == "board"), None):
+            yield f"target {target}: for another board: wanted {board.wanted}; found {board.found}"
+            foreign = board.remedy
+        else:
+            yield from map(str, items)
+    if remedies and foreign:
+        yield f"for this board: {foreign}"
 
 
-def describe_error(error: BindError) -> dict[str, Any]:
-    """A refused binding as a map that JSON can hold."""
-    return {"error": error.what.partition("\n")[0], "refusals": refusal_maps(error.refusals)}
+def compile_for(board: str) -> str:
+    """What makes a target for a board."""
+    return f"compile the package with --board {board}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     """Print every backend with its devices."""
     registry = Registry.load()
     rows = [_row(registry, name) for name in registry.names()]
-    broken = [{"plugin": item.plugin, "hook": item.hook, "reason": item.reason} for item in registry.broken()]
+    broken = [asdict(item) | {"remedy": item.remedy} for item in registry.broken()]
     if args.json:
         print(json.dumps({"backends": rows, "broken": broken}, indent=2))
         return 0
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         for device in row["devices"]:
             print(f"  {device['id']}  {device['kind']}  {device['arch']}  {device['memory_bytes'] / 2**30:.1f} GiB")
     for item in broken:
-        print(f"{item['plugin']}: {item['hook']}: {item['reason']}")
+        print(f"{item['plugin']}: {item['hook']}: {item['reason']}; {item['remedy']}")
     return 0
 
 

@@ -7,9 +7,9 @@ import argparse
 import json
 import sys
 
-from dpfedge.binding import bind_here
+from dpfedge.binding import Bound, bind_here
 from dpfedge.binding.explain import describe_bound, describe_error, explain_bound
-from dpfedge.errors import BindError
+from dpfedge.errors import DpfError
 from dpfedge.package import open_package
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
@@ -42,18 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Bind and print the decision; refused is exit code 3."""
-    # A decision touches no weight, so the weights' digests are not what it depends on.
-    with open_package(args.package, check="fast") as package:
-        try:
+    try:
+        # A decision touches no weight, so the weights' digests are not what it depends on.
+        with open_package(args.package, check="fast") as package:
             bound = bind_here(package, args.board, sysroot=args.sysroot, allow_fallback=args.allow_fallback)
-        except BindError as error:
-            if not args.json:
-                raise
-            print(json.dumps(describe_error(error), indent=2))
-            print(f"dpfedge: {error.what.partition(chr(10))[0]}", file=sys.stderr)
-            return error.exit_code
-        lines = (
-            [json.dumps(describe_bound(bound), indent=2)] if args.json else explain_bound(bound, explain=args.explain)
-        )
-        print("\n".join(lines))
+            lines = _lines(bound, args)
+    except DpfError as error:
+        if not args.json:
+            raise
+        print(json.dumps(describe_error(error), indent=2))
+        print(f"dpfedge: {error.what.partition(chr(10))[0]}", file=sys.stderr)
+        return error.exit_code
+    print("\n".join(lines))
     return 0
+
+
+def _lines(bound: Bound, args: argparse.Namespace) -> list[str]:
+    return (
+        [json.dumps(describe_bound(bound), indent=2)] if args.json else list(explain_bound(bound, explain=args.explain))
+    )

@@ -226,6 +226,7 @@ def find_board(name: str, machine: Machine) -> Board:
     ways = f"--board {AUTO} (here: {_best(machine).id}) or --board host"
     raise BoardError(
         f"this machine is not {board.title}: looked for {', and '.join(match.wanted)}",
+        wanted=match.wanted,
         where=f"board {board.id}",
         found=machine.describe(),
         remedy=f"run it on that board, or choose this machine with {ways}",

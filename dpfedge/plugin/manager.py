@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from types import TracebackType
 from typing import Any
 
 import pluggy
@@ -18,6 +17,7 @@ import pluggy
 from dpfedge.backend.registry import Registry
 from dpfedge.errors import UsageError
 from dpfedge.plugin import hookspecs
+from dpfedge.plugin.border import Border
 
 __all__ = ["GROUP", "load_plugins"]
 
@@ -57,35 +57,16 @@ def _chosen(points: Sequence[EntryPoint], names: Sequence[str] | None) -> Sequen
     return [point for point in points if point.name in names]
 
 
-class _Border:
-    """The border to foreign code: what a plugin raises is about that plugin alone; a UsageError passes through."""
-
-    def __init__(self, registry: Registry, title: str) -> None:
-        self.registry, self.title, self.step = registry, title, "import"
-
-    def __enter__(self) -> _Border:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if kind is None or not issubclass(kind, Exception) or issubclass(kind, UsageError):
-            return False
-        self.registry.report(self.title, self.step, f"{kind.__name__}: {error}")
-        return True
-
-
 def _load(manager: pluggy.PluginManager, registry: Registry, point: EntryPoint) -> None:
-    title = f"{point.dist.name} {point.dist.version}" if point.dist else point.name
-    with _Border(registry, title) as border:
+    title, step = f"{point.dist.name} {point.dist.version}" if point.dist else point.name, "import"
+    with Border(lambda reason: registry.report(title, step, reason)):
         plugin = point.load()
-        border.step = "register"
+        step = "register"
         manager.register(plugin, name=f"{title}:{point.name}")
-        for spec in _implemented(manager, plugin):
-            border.step = spec
+        for step in _implemented(manager, plugin):
             others = [other for other in manager.get_plugins() if other is not plugin]
-            with registry.provided_by(title):
-                manager.subset_hook_caller(spec, others)(register=registry)
+            with registry.provided_by(title, step):
+                manager.subset_hook_caller(step, others)(register=registry)
 
 
 def _implemented(manager: pluggy.PluginManager, plugin: Any) -> Sequence[str]:

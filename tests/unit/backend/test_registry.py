@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpfedge.backend.api import ABI
-from dpfedge.backend.registry import Registry
+from dpfedge.backend.registry import Broken, Registry
 from dpfedge.errors import Unavailable, UsageError
 
 
@@ -50,7 +50,32 @@ def test_add__taken_name() -> None:
     assert registry.provider("one") == "first 1.0"
 
 
-def test_add__other_contract() -> None:
-    """A backend of another contract version is refused with both numbers."""
-    with pytest.raises(UsageError, match=f"found {ABI + 1}; allowed {ABI}"):
-        Registry().add(backend(abi=ABI + 1))
+@pytest.mark.parametrize(
+    ("abi", "remedy"),
+    [
+        (ABI - 1, "pip install --upgrade 'dpfedge-two>1.5' (too old for this dpfedge)"),
+        (ABI + 1, "pip install 'dpfedge-two<1.5' (too new for this dpfedge), or pip install --upgrade dpfedge"),
+    ],
+)
+def test_add__other_contract(abi: int, remedy: str) -> None:
+    """A backend of another contract is noted with its distribution, the others stay; asked for, it says what to do."""
+    registry = Registry()
+    registry.add(backend())
+    with registry.provided_by("dpfedge-two 1.5", "dpfedge_register_backends"):
+        registry.add(backend("two", abi))
+
+    assert registry.names() == ["one"]
+    [broken] = registry.broken()
+    reason = f"backend two speaks contract {abi}, this dpfedge speaks contract {ABI}"
+    assert (broken.plugin, broken.hook, broken.reason) == ("dpfedge-two 1.5", "dpfedge_register_backends", reason)
+    assert broken.remedy == remedy
+    with pytest.raises(Unavailable) as caught:
+        registry.get("two")
+    assert caught.value.remedy == remedy
+
+
+def test_broken__without_a_version() -> None:
+    """A plugin that is no distribution has no version to compare with."""
+    assert Broken("odd", "add", "r", "two", ABI - 1).remedy == "pip install --upgrade odd (too old for this dpfedge)"
+    assert Broken("odd", "add", "r", "two", ABI + 1).remedy.startswith("pip install an older odd")
+    assert Broken("dpfedge-two 1.0", "import", "r").remedy == "pip install --force-reinstall dpfedge-two"

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 
 from dpfedge.backend.api import ABI, Budget, Device, GraphView
+from dpfedge.backend.registry import Broken
 from dpfedge.binding import Found
 from dpfedge.hardware.board import Board, load_board
 from dpfedge.package import Package, PackageWriter, WeightPool, open_package
 
 CPU = Device("cpu:0", "cpu", "cpu.x86_64", "a CPU", "x86-64-v3", frozenset({"avx2"}), 8 << 30)
 ARM = Device("cpu:0", "cpu", "cpu.aarch64", "a CPU", "armv8.2-a", frozenset({"dotprod", "fp16"}), 8 << 30)
-GPU = Device("cuda:0", "cuda", "gpu.nvidia", "a GPU", "sm_90", frozenset({"fp16"}), 80 << 30)
+GPU = Device(
+    "cuda:0", "cuda", "gpu.nvidia", "a GPU", "sm_90", frozenset({"fp16"}), 80 << 30, drivers={"nvidia": "550.54.14"}
+)
 
 Build = Callable[..., Package]
 
@@ -40,11 +43,21 @@ class Recorder:
         return "executable"
 
 
-def found(*devices: Device, broken: Mapping[str, str] | None = None, **backends: Any) -> Found:
-    """Devices with a working backend each; `name=None` takes a backend away, `name=Recorder(…)` replaces it."""
+def found(
+    *devices: Device,
+    broken: Mapping[str, str] | None = None,
+    misfit: tuple[str, str, int] | None = None,
+    **backends: Any,
+) -> Found:
+    """Devices with a working backend each; `name=None` takes a backend away, `name=Recorder(…)` replaces it.
+
+    `misfit` is a backend, its plugin and the contract it speaks.
+    """
     present: dict[str, Any] = {device.backend: Recorder(device.backend) for device in devices}
     present = {name: backend for name, backend in {**present, **backends}.items() if backend is not None}
-    return Found(tuple(device for device in devices if device.backend in present), present, broken or {})
+    misfits = {} if misfit is None else {misfit[0]: Broken(misfit[1], "register", "contract", misfit[0], misfit[2])}
+    seen = tuple(device for device in devices if device.backend in present)
+    return Found(seen, present, broken or {}, misfits)
 
 
 def target(id: str, backend: str, whitelist: list[Any], **more: Any) -> dict[str, Any]:
@@ -59,7 +72,7 @@ def target(id: str, backend: str, whitelist: list[Any], **more: Any) -> dict[str
 def build(tmp_path: Path) -> Build:
     """A function that writes a package with these targets and opens it."""
 
-    def _build(*targets: dict[str, Any]) -> Package:
+    def _build(*targets: dict[str, Any], prefix: bytes = b"") -> Package:
         path = tmp_path / "small.dpfbin"
         model = {"family": "llama", "licence": "MIT", "source": "test", "config": {"n": 1}}
         with PackageWriter(path, name="small", version="1.2") as writer:
@@ -67,6 +80,8 @@ def build(tmp_path: Path) -> Build:
                 pool.add(np.arange(9, dtype=np.uint8))
             writer.add("graph", "graph", b"graph bytes")
             writer.add("tokens", "asset", b"tokens")
+            if prefix:
+                writer.add("prefix", "prefix", prefix)
             models = {"llm": {**model, "assets": {"tokenizer": "tokens"}}, "vad": {**model, "assets": {}}}
             writer.finish({"models": models, "targets": list(targets), "licences": [{"name": "x", "spdx": "MIT"}]})
         return open_package(path)

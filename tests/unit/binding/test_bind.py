@@ -20,7 +20,7 @@ ANY = ["class", "cpu.x86_64", "gpu.nvidia", "cpu.aarch64"]
 
 
 def test_bind__first_target_that_fits_wins(build: Build, host: Board, parts: Any) -> None:
-    """The package's order is the preference; what comes before is in the refusals, what comes after is not judged."""
+    """The package's order is the preference; what fits too is named, what does not has its refusals."""
     package = build(
         parts.target("v4", "cpu", ["arch", "x86-64-v4"]),
         parts.target("v3", "cpu", ["arch", "x86-64-v3"]),
@@ -32,8 +32,9 @@ def test_bind__first_target_that_fits_wins(build: Build, host: Board, parts: Any
     assert bound.devices == {"llm": parts.CPU, "vad": parts.CPU}
     assert bound.degraded is None
     assert bound.refusals == (
-        Refusal("v4", "arch", "arch x86-64-v4", "x86-64-v3 (cpu:0)", "recompile the package with --board host"),
+        Refusal("v4", "arch", "arch x86-64-v4", "x86-64-v3 (cpu:0)", "compile the package with --board host"),
     )
+    assert bound.also == ("any",)
 
 
 def test_bind__takes_the_device_that_fits(build: Build, host: Board, parts: Any) -> None:
@@ -59,7 +60,7 @@ def test_bind__closest_device_gives_the_reasons(build: Build, host: Board, parts
     [
         (
             lambda p: (p.target("t", "cpu", ["board", "orin"]), p.found(p.CPU)),
-            Refusal("t", "board", "board orin", "host (cpu:0)", "recompile the package with --board host"),
+            Refusal("t", "board", "board orin", "host", "compile the package with --board host"),
         ),
         (
             lambda p: (p.target("t", "cpu", ANY, memory_bytes=9 << 30), p.found(p.CPU)),
@@ -76,7 +77,7 @@ def test_bind__closest_device_gives_the_reasons(build: Build, host: Board, parts
             lambda p: (p.target("t", "cuda", ANY), p.found(broken={"dpfedge-cuda 0.2.0": "import: no libcuda.so.1"})),
             Refusal(
                 "t", "backend", "cuda", "none; dpfedge-cuda 0.2.0 is broken: import: no libcuda.so.1",
-                "pip install dpfedge-cuda",
+                "pip install --force-reinstall dpfedge-cuda",
             ),
         ),
         (
@@ -90,18 +91,45 @@ def test_bind__closest_device_gives_the_reasons(build: Build, host: Board, parts
         (
             lambda p: (p.target("t", "cpu", ANY, backend_abi=2), p.found(p.CPU)),
             Refusal(
-                "t", "backend_abi", "cpu ABI 2", "ABI 1", "pip install --upgrade dpfedge-cpu (version 0.1.0 is too old)"
+                "t", "backend_abi", "cpu contract 2", "contract 1 (dpfedge-cpu 0.1.0)",
+                "pip install --upgrade dpfedge 'dpfedge-cpu>0.1.0' (dpfedge-cpu 0.1.0 is too old for the package)",
             ),
         ),
         (
             lambda p: (p.target("t", "cpu", ANY), p.found(p.CPU, cpu=p.Recorder("cpu", abi=3))),
             Refusal(
-                "t", "backend_abi", "cpu ABI 1", "ABI 3",
-                "recompile the package (dpfedge-cpu 0.1.0 is newer than it)",
+                "t", "backend_abi", "cpu contract 1", "contract 3 (dpfedge-cpu 0.1.0)",
+                "compile the package again, or pip install dpfedge 'dpfedge-cpu<0.1.0' of the time it was made "
+                "(dpfedge-cpu 0.1.0 is too new for it)",
+            ),
+        ),
+        (
+            lambda p: (p.target("t", "cuda", ANY), p.found(p.CPU, misfit=("cuda", "dpfedge-cuda 0.9", 0))),
+            Refusal(
+                "t", "backend_abi", "cuda contract 1", "contract 0 (dpfedge-cuda 0.9)",
+                "pip install --upgrade 'dpfedge-cuda>0.9' (too old for this dpfedge)",
+            ),
+        ),
+        (
+            lambda p: (p.target("t", "cuda", ANY), p.found(p.CPU, misfit=("cuda", "acme-cuda 9.1", 2))),
+            Refusal(
+                "t", "backend_abi", "cuda contract 1", "contract 2 (acme-cuda 9.1)",
+                "pip install 'acme-cuda<9.1' (too new for this dpfedge), or pip install --upgrade dpfedge",
+            ),
+        ),
+        (
+            lambda p: (p.target("t", "cuda", ["driver", "nvidia", ">=560"]), p.found(p.GPU)),
+            Refusal(
+                "t", "driver", "driver nvidia >=560", "nvidia 550.54.14 (cuda:0)",
+                "install a version of the driver that is within these bounds, or compile the package for the one that "
+                "is here",
             ),
         ),
     ],
-    ids=["board", "memory", "missing plugin", "broken plugin", "no device", "driver", "old plugin", "new plugin"],
+    ids=[
+        "board", "memory", "missing plugin", "broken plugin", "no device", "driver", "old plugin", "new plugin",
+        "plugin too old for dpfedge", "plugin too new for dpfedge", "driver version",
+    ],
 )  # fmt: skip
 def test_refusal__names_field_wanted_found_and_remedy(
     build: Build, host: Board, parts: Any, case: Callable[[Any], tuple[Any, Any]], refusal: Refusal
@@ -113,20 +141,29 @@ def test_refusal__names_field_wanted_found_and_remedy(
 
     assert caught.value.refusals == (refusal,)
     assert caught.value.exit_code == 3
-    assert str(refusal) in str(caught.value)
+    assert all(part in str(caught.value) for part in (refusal.wanted, refusal.found, refusal.remedy))
 
 
 def test_error__lists_every_target(build: Build, host: Board, parts: Any) -> None:
-    """The text is one line per refusal, under the package's path."""
-    package = build(parts.target("a", "cpu", ["board", "orin"]), parts.target("b", "cuda", ANY))
+    """One line per refusal, but one for all of another board's target; what to do about those is said once."""
+    package = build(
+        parts.target("a", "cpu", ["and", ["board", "orin"], ["arch", "armv8.2-a"], ["feature", "fp16"]]),
+        parts.target("b", "cuda", ANY),
+        parts.target("c", "cpu", ["and", ["board", "thor"], ["arch", "armv9.0-a"]]),
+    )
 
     with pytest.raises(BindError) as caught:
         bind(package, host, parts.found(parts.CPU))
     assert str(caught.value) == (
         f"{package.path}: no target runs on board host\n"
-        "  target a: board: wanted board orin; found host (cpu:0); recompile the package with --board host\n"
-        "  target b: backend: wanted cuda; found cpu; pip install dpfedge-cuda"
+        "  target a: for another board: wanted board orin; found host\n"
+        "  target b: backend: wanted cuda; found cpu; pip install dpfedge-cuda\n"
+        "  target c: for another board: wanted board thor; found host\n"
+        "  for this board: compile the package with --board host"
     )
+    assert [(item.target, item.field) for item in caught.value.refusals] == [
+        ("a", "board"), ("a", "arch"), ("a", "feature"), ("b", "backend"), ("c", "board"), ("c", "arch")
+    ]  # fmt: skip
 
 
 ORIN_FIRST = (
@@ -144,6 +181,16 @@ def test_fallback__is_never_silent(build: Build, parts: Any) -> None:
         ("gpu", "backend", "pip install dpfedge-jetson"),
         ("cpu", "fallback", "see gpu, or accept less with --allow-fallback cpu"),
     ]
+
+
+def test_fallback__driver_of_missing_software_is_not_known_yet(build: Build, parts: Any) -> None:
+    """The board's GPU is there and its plugin is not: that nobody knows the driver's version makes no CPU choice."""
+    gpu = ["and", ["board", "orin"], ["arch", "sm_87"], ["driver", "l4t", ">=36"]]
+    package = build(parts.target("gpu", "jetson", gpu), parts.target("cpu", "cpu", ["class", "cpu.aarch64"]))
+
+    with pytest.raises(BindError) as caught:
+        bind(package, load_board("orin"), parts.found(parts.ARM))
+    assert [item.field for item in caught.value.refusals] == ["backend", "fallback"]
 
 
 def test_fallback__when_the_operator_allows_it(build: Build, parts: Any) -> None:

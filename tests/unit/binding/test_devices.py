@@ -38,3 +38,31 @@ def test_find__backend_without_its_driver(parts: Any, tmp_path: Path) -> None:
     seen = find_devices(registry, tmp_path)
     assert seen.devices == (parts.CPU,)
     assert seen.broken == {"cuda": "backend cuda: no driver", "dpfedge-rocm 1.0": "import: ImportError: libhsa"}
+
+
+def test_find__backend_with_a_bug(parts: Any, tmp_path: Path) -> None:
+    """Foreign code that fails in a way nobody foresaw keeps only its own devices away."""
+
+    class Buggy(parts.Recorder):  # type: ignore[misc,name-defined]
+        def devices(self, sysroot: Path) -> Any:
+            raise IndexError("list index out of range")
+
+    registry = Registry()
+    registry.add(Buggy("cuda"))
+    with registry.provided_by("dpfedge-cpu 0.1.0"):
+        registry.add(parts.Recorder("cpu", devices=[parts.CPU]))
+
+    seen = find_devices(registry, tmp_path)
+    assert (seen.devices, seen.broken) == ((parts.CPU,), {"cuda": "IndexError: list index out of range"})
+    assert (seen.distribution("cpu"), seen.distribution("rocm")) == ("dpfedge-cpu", "dpfedge-rocm")
+
+
+def test_find__plugin_of_another_contract(parts: Any, tmp_path: Path) -> None:
+    """A backend that speaks another contract is known by name, so that binding can say what to install."""
+    registry = Registry()
+    with registry.provided_by("dpfedge-cuda 0.2.0"):
+        registry.add(parts.Recorder("cuda", abi=7))
+
+    seen = find_devices(registry, tmp_path)
+    assert (seen.devices, dict(seen.backends)) == ((), {})
+    assert (seen.misfits["cuda"].plugin, seen.misfits["cuda"].abi) == ("dpfedge-cuda 0.2.0", 7)

@@ -10,7 +10,7 @@ import pytest
 
 from dpfedge.binding.bind import bind
 from dpfedge.binding.explain import describe_bound, describe_error, explain_bound
-from dpfedge.errors import BindError
+from dpfedge.errors import BindError, BoardError, FormatError
 from dpfedge.hardware.board import Board
 from dpfedge.package import Package
 
@@ -19,7 +19,11 @@ Build = Callable[..., Package]
 
 def test_explain__short_and_long(build: Build, host: Board, parts: Any) -> None:
     """The short form says what was chosen; the long one adds whitelist, decisions and refusals."""
-    package = build(parts.target("far", "cpu", ["board", "orin"]), parts.target("near", "cpu", ["board", "host"]))
+    package = build(
+        parts.target("far", "cpu", ["and", ["board", "orin"], ["arch", "armv8.2-a"]]),
+        parts.target("near", "cpu", ["board", "host"]),
+        parts.target("third", "cpu", ["board", "host"]),
+    )
     bound = bind(package, host, parts.found(parts.CPU))
 
     short = [
@@ -33,7 +37,8 @@ def test_explain__short_and_long(build: Build, host: Board, parts: Any) -> None:
         *short,
         "accepts  board host",
         "decided  keep: a rule",
-        "refused  target far: board: wanted board orin; found host (cpu:0); recompile the package with --board host",
+        "also     target third would run here",
+        "refused  target far: for another board: wanted board orin; found host",
     ]
 
 
@@ -47,17 +52,28 @@ def test_describe__is_plain_data(build: Build, host: Board, parts: Any) -> None:
         "target": "near",
         "backend": {"name": "cpu", "version": "0.1.0", "abi": 1},
         "devices": {"llm": "cpu:0", "vad": "cpu:0"},
+        "hardware": [
+            {
+                "id": "cpu:0", "kind": "cpu.x86_64", "name": "a CPU", "arch": "x86-64-v3", "features": ["avx2"],
+                "memory_bytes": 8 << 30, "drivers": {},
+            }
+        ],
+        "whitelist": ("board", "host"),
+        "accepts": "board host",
+        "memory_bytes": 1,
+        "decisions": [{"choice": "keep", "rule": "a rule"}],
         "degraded": None,
+        "also": [],
         "refusals": [
             {
                 "target": "far",
                 "field": "board",
                 "wanted": "board orin",
-                "found": "host (cpu:0)",
-                "remedy": "recompile the package with --board host",
+                "found": "host",
+                "remedy": "compile the package with --board host",
             }
         ],
-    }
+    }  # fmt: skip
 
 
 def test_describe__of_an_error(build: Build, host: Board, parts: Any) -> None:
@@ -68,3 +84,22 @@ def test_describe__of_an_error(build: Build, host: Board, parts: Any) -> None:
     data = describe_error(caught.value)
     assert data["error"] == "no target runs on board host"
     assert [item["field"] for item in data["refusals"]] == ["backend"]
+    assert data["exit_code"] == 3
+
+
+def test_describe__of_a_wrong_board() -> None:
+    """The board is one refusal of no target; what was looked for, found and what to do stand apart."""
+    error = BoardError("this machine is not X", wanted=("a", "b"), where="board x", found="y", remedy="go there")
+
+    assert describe_error(error) == {
+        "error": "this machine is not X", "where": "board x", "found": "y", "allowed": None, "remedy": "go there",
+        "exit_code": 3,
+        "refusals": [{"target": None, "field": "board", "wanted": "a and b", "found": "y", "remedy": "go there"}],
+    }  # fmt: skip
+
+
+def test_describe__of_another_error() -> None:
+    """A package that cannot be read was never judged."""
+    data = describe_error(FormatError("not a package", where="x", found=3))
+
+    assert (data["error"], data["found"], data["exit_code"], data["refusals"]) == ("not a package", "3", 4, [])

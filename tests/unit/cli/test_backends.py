@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dpfedge.backend.registry import Broken
 from dpfedge.cli import backends, main
 
 Output = pytest.CaptureFixture[str]
@@ -29,7 +30,7 @@ class ToyRegistry:
         return SimpleNamespace(version="1.2", abi=1, devices=lambda root: [DEVICE])
 
     def broken(self) -> list[Any]:
-        return [SimpleNamespace(plugin="dpfedge-odd", hook="register", reason="no driver")]
+        return [Broken("dpfedge-odd 1.0", "register", "no driver")]
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def test_backends__for_people(capsys: Output) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "toy 1.2 (contract 1)",
         "  cpu:0  cpu  x86-64-v3  2.0 GiB",
-        "dpfedge-odd: register: no driver",
+        "dpfedge-odd 1.0: register: no driver; pip install --force-reinstall dpfedge-odd",
     ]
 
 
@@ -54,4 +55,6 @@ def test_backends__as_json(capsys: Output) -> None:
 
     assert data["backends"][0]["devices"][0]["features"] == ["a", "b"]
     assert data["backends"][0]["abi"] == 1
-    assert data["broken"] == [{"plugin": "dpfedge-odd", "hook": "register", "reason": "no driver"}]
+    [broken] = data["broken"]
+    assert (broken["plugin"], broken["hook"], broken["reason"]) == ("dpfedge-odd 1.0", "register", "no driver")
+    assert broken["remedy"] == "pip install --force-reinstall dpfedge-odd"

@@ -57,7 +57,7 @@ def test_bind__explains_refusals(package: str, record: Record, capsys: pytest.Ca
     """`--explain` adds why earlier targets were not taken."""
     assert main(["bind", package, "--board", "host", "--explain", "--sysroot", str(record("x86"))]) == 0
 
-    assert "refused  target rk: board: wanted board rk3588; found host (cpu:0)" in capsys.readouterr().out
+    assert "refused  target rk: for another board: wanted board rk3588; found host" in capsys.readouterr().out
 
 
 def test_bind__wrong_board_is_exit_3(package: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,6 +67,21 @@ def test_bind__wrong_board_is_exit_3(package: str, record: Record, capsys: pytes
     error = capsys.readouterr().err
     assert error.startswith("dpfedge: board orin: this machine is not NVIDIA Jetson AGX Orin: looked for device tree")
     assert "run it on that board, or choose this machine with --board auto (here: host) or --board host" in error
+
+
+def test_bind__wrong_board_as_json(package: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program reads the same parts; the short text is on standard error."""
+    assert main(["bind", package, "--board", "orin", "--json", "--sysroot", str(record("x86"))]) == 3
+
+    output = capsys.readouterr()
+    data = json.loads(output.out)
+    assert data["error"].startswith("this machine is not NVIDIA Jetson AGX Orin")
+    [refusal] = data["refusals"]
+    assert (refusal["target"], refusal["field"]) == (None, "board")
+    assert refusal["wanted"].startswith("device tree compatible nvidia,p3737")
+    assert refusal["found"].startswith("no device tree, x86_64")
+    assert "--board auto (here: host)" in refusal["remedy"]
+    assert output.err.startswith("dpfedge: this machine is not")
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
@@ -80,6 +95,8 @@ def test_bind__refused_is_exit_3(
     assert "no target runs on board orin" in output.err
     if options:
         assert [item["target"] for item in json.loads(output.out)["refusals"]] == ["rk", "x86"]
+    else:
+        assert "for this board: compile the package with --board orin" in output.err
 
 
 def test_bind__json(package: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +108,9 @@ def test_bind__json(package: str, record: Record, capsys: pytest.CaptureFixture[
 
 
 def test_bind__no_such_package(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A missing file is an error with its path, not a traceback."""
+    """A missing file is an error with its path, not a traceback; as JSON too."""
     assert main(["bind", str(tmp_path / "no.dpfbin")]) == 4
-
     assert "no.dpfbin" in capsys.readouterr().err
+
+    assert main(["bind", "--json", str(tmp_path / "no.dpfbin")]) == 4
+    assert json.loads(capsys.readouterr().out)["where"].endswith("no.dpfbin")

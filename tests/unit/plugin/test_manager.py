@@ -15,7 +15,9 @@ from dpfedge.plugin.hookspecs import Register, hookimpl
 from dpfedge.plugin.manager import load_plugins
 
 
-def plugin(monkeypatch: pytest.MonkeyPatch, module: str, backend: str, *, fails: bool = False) -> EntryPoint:
+def plugin(
+    monkeypatch: pytest.MonkeyPatch, module: str, backend: str, *, fails: bool = False, abi: int = ABI
+) -> EntryPoint:
     """A plugin module in memory that registers one backend, or raises."""
     made = ModuleType(module)
 
@@ -23,7 +25,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, module: str, backend: str, *, fails:
     def dpfedge_register_backends(register: Register) -> None:
         if fails:
             raise OSError("libgone.so: cannot open")
-        register.add(SimpleNamespace(name=backend, abi=ABI))  # type: ignore[arg-type]
+        register.add(SimpleNamespace(name=backend, abi=abi))  # type: ignore[arg-type]
 
     made.dpfedge_register_backends = dpfedge_register_backends  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module, made)
@@ -65,6 +67,17 @@ def test_load_plugins__broken_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(item.plugin, item.hook, item.reason) for item in registry.broken()] == [
         ("plug_a", "dpfedge_register_backends", "OSError: libgone.so: cannot open")
     ]
+
+
+@pytest.mark.parametrize("abi", [ABI - 1, ABI + 1])
+def test_load_plugins__other_contract_stops_nothing(monkeypatch: pytest.MonkeyPatch, abi: int) -> None:
+    """A plugin for another dpfedge is named with hook and reason; what works still works."""
+    points = [plugin(monkeypatch, "plug_a", "a", abi=abi), plugin(monkeypatch, "plug_b", "b")]
+
+    registry = load_plugins(["plug_a", "plug_b"], found=points)
+    assert registry.names() == ["b"]
+    [broken] = registry.broken()
+    assert (broken.plugin, broken.hook, broken.backend, broken.abi) == ("plug_a", "dpfedge_register_backends", "a", abi)
 
 
 def test_load_plugins__missing_module(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What foreign code may do to the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpfedge.errors import Unavailable, UsageError
+from dpfedge.plugin.border import Border
+
+
+def test_border__tells_the_reason_and_goes_on() -> None:
+    """Any error of foreign code becomes text; one of dpfedge's own needs no kind before it."""
+    told: list[str] = []
+
+    for error in (OSError("libgone.so"), Unavailable("no driver", where="backend cuda"), KeyError("x")):
+        with Border(told.append):
+            raise error
+    assert told == ["OSError: libgone.so", "backend cuda: no driver", "KeyError: 'x'"]
+
+
+def test_border__lets_the_callers_errors_and_ends_through() -> None:
+    """A UsageError is about the caller; the end of the process is nobody's failure."""
+    told: list[str] = []
+
+    with pytest.raises(UsageError), Border(told.append):
+        raise UsageError("two claims")
+    with pytest.raises(KeyboardInterrupt), Border(told.append):
+        raise KeyboardInterrupt
+    with Border(told.append):
+        pass
+    assert told == []
