@@ -12,13 +12,17 @@ from dpfedge.errors import FormatError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DTYPES", "DTYPE_CODES", "TensorSpec", "dtype_name"]
+__all__ = ["DTYPES", "DTYPE_BYTES", "DTYPE_CODES", "TensorSpec", "dtype_name"]
 
 # Code 0 is "bytes of no dtype"; the numbers are part of the link's wire layout and never change.
 DTYPES: tuple[str, ...] = (
     "bytes", "f32", "f16", "bf16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool",
 )  # fmt: skip
 DTYPE_CODES: Mapping[str, int] = {name: code for code, name in enumerate(DTYPES)}
+DTYPE_BYTES: Mapping[str, int] = {
+    name: 1 if name in ("bytes", "bool") else int(name.lstrip("bfiu")) // 8 for name in DTYPES
+}
+"""Size of one element."""
 _NUMPY = {
     "bytes": "u1", "f32": "<f4", "f16": "<f2", "f64": "<f8", "i8": "i1", "u8": "u1", "i16": "<i2", "u16": "<u2",
     "i32": "<i4", "u32": "<u4", "i64": "<i8", "u64": "<u8", "bool": "?",

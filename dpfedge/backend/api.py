@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dpfedge.tensors import TensorSpec
 
@@ -32,8 +32,11 @@ __all__ = [
     "Executable",
     "GraphView",
     "Health",
+    "Identity",
     "LowerRequest",
     "LoweredGraph",
+    "Seals",
+    "sealing",
 ]
 
 ABI = 1
@@ -121,6 +124,8 @@ class GraphView:
     weights: Mapping[str, memoryview]
     """Section name → its bytes; the graph addresses weights as (section name, offset)."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    sealed: Mapping[str, memoryview] = field(default_factory=dict)
+    """What the backend's `seal` built for this device, in the mapped sidecar; empty without a seal that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,18 @@ class Health:
     free_memory: float
     temperature_c: float | None = None
     throttled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the bits of a result depend on, and so everything that was built on a device; all values are text."""
+
+    device: Mapping[str, str]
+    """`kind`, `arch`, `features` and whatever else decides which kernels run."""
+    libraries: Mapping[str, str]
+    """Library → version, the plugin's own among them."""
+    driver: str = ""
+    """Name and version; empty where there is none."""
 
 
 class Binding(Protocol):
@@ -196,3 +213,21 @@ class Backend(Protocol):
 
     def health(self, device: Device) -> Health:
         """The device's state now."""
+
+
+class Seals(Protocol):
+    """What a backend has besides when something built on a device may be kept; a backend without it seals nothing."""
+
+    def identity(self, device: Device) -> Identity:
+        """What a seal or a baked prefix of `device` is bound to; reads files only and imports no native library."""
+
+    def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, bytes] | None:
+        """Build what only `device` can build for `graph`: name → bytes, handed back in `GraphView.sealed` on loading.
+
+        None when there is nothing to build. The same graph, device and libraries give the same bytes.
+        """
+
+
+def sealing(backend: object) -> Seals | None:
+    """`backend` as one that seals; None when it lacks that."""
+    return cast(Seals, backend) if hasattr(backend, "identity") and hasattr(backend, "seal") else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedge.backend.api import Backend, Budget, Device, Executable, GraphView
 from dpfedge.backend.registry import Registry
+from dpfedge.binding.prefix import Candidate, PrefixFound, Sections, judge_prefixes, prefix_key
 from dpfedge.errors import BindError
 from dpfedge.package.manifest import Graph, Target
 from dpfedge.package.reader import Package
@@ -44,10 +45,11 @@ class BoundModel:
     family: str
     config: Mapping[str, Any]
     device: Device
-    _package: Package
+    _package: Sections
     _backend: Backend
     _assets: Mapping[str, str]
     _graphs: Mapping[str, Graph]
+    _prefixes: tuple[Candidate, ...] = ()
 
     @property
     def graphs(self) -> tuple[str, ...]:
@@ -82,6 +84,18 @@ class BoundModel:
     def load(self, graph: str, budget: Budget) -> Executable:
         """The graph ready to run on the chosen device, through its backend, within `budget`."""
         return self._backend.load(self.graph(graph), self.device, budget)
+
+    def key(self) -> dict[str, str]:
+        """What the numbers of this model depend on here; see `dpfedge.binding.prefix.prefix_key`."""
+        return prefix_key(self._backend, self.device, self._package, self._assets, self._graphs)
+
+    def prefix(self, settings: Mapping[str, str] | None = None) -> PrefixFound:
+        """The baked prefix that fits this machine and the stage's `settings` (None: those it was baked with)."""
+        if not self._prefixes:
+            return PrefixFound()
+        known = self._prefixes[0].record.key if settings is None else {}
+        found = settings or {name: value for name, value in known.items() if name.startswith("stage/")}
+        return judge_prefixes(self.name, self._prefixes, {**self.key(), **found})
 
     def _unknown(self, kind: str, name: str, known: Mapping[str, object]) -> BindError:
         return BindError(f"there is no such {kind}", where=f"model {self.name}", found=name, allowed=", ".join(known))
@@ -128,7 +142,12 @@ class Chosen:
             _backend=self.backend,
             _assets=record.assets,
             _graphs=self.target.models[name].graphs,
+            _prefixes=self._candidates(name),
         )
+
+    def _candidates(self, model: str) -> tuple[Candidate, ...]:
+        baked = self.target.models[model].prefix
+        return () if baked is None else (Candidate(baked, self.package, "package"),)
 
 
 @dataclass(frozen=True, slots=True)

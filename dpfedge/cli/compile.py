@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise Unavailable(
             "the compiler is not installed", found=str(error), remedy="pip install dpfedge[compile]"
         ) from error
+        from dpfedge.seal.bake import bake_prefixes
     started = time.monotonic()
     recipe = load_recipe(args.recipe)
     for stage, section in recipe.sections.items():
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"package": str(args.out), "bytes": nbytes, "seconds": round(seconds, 3)}))
     else:
+            bake=bake_prefixes,
         print(f"{args.out}: {nbytes / 2**20:.1f} MiB in {seconds:.1f} s")
     return 0
 

@@ -15,6 +15,8 @@ from typing import Any
 from dpfedge import __version__
 from dpfedge.backend.api import Backend, LoweredGraph, LowerRequest
 from dpfedge.backend.registry import Registry
+from dpfedge.binding import look
+from dpfedge.compiler.baking import Bake, bake_target
 from dpfedge.compiler.families import FAMILIES, Imported, Options
 from dpfedge.compiler.recipe import ModelSource, Recipe
 from dpfedge.compiler.sources import ModelFilesFound, find_files
@@ -38,7 +40,8 @@ def compile_package(
     progress: Progress = lambda text: None,
     on_download: Callable[[str, int, int], None] | None = None,
 ) -> None:
-    """Write the package of `recipe` for `boards` to `out`. `mode` overrules the recipe's."""
+    bake: Bake | None = None,
+    """Write the package of `recipe` for `boards` to `out`. `mode` overrules the recipe's; `bake` computes prefixes."""
     plans = plan_targets(boards, registry)
     models: dict[str, Any] = {}
     licences: list[dict[str, Any]] = []
@@ -56,10 +59,21 @@ def compile_package(
                 target.add(writer, source.name, imported)
         progress("write")
         writer.finish(
+            progress(f"{source.name}: golden values")
+            cases, notes = make_cases(source.name, source.family, imported)
+            golden += write_cases(writer, source.name, cases)
+            for target in targets:
+                target.note_golden(source.name, notes)
+        records = [target.record() for target in targets]
+        if bake is not None:
+            here = look(registry=registry)
+            for record in records:
+                progress(f"bake prefixes of {record['id']}")
+                bake_target(writer, record, models, recipe.pipeline, here, bake)
             {
                 "compiler": _compiler(),
                 "models": models,
-                "targets": [target.record() for target in targets],
+                "targets": records,
                 "pipeline": recipe.pipeline,
                 "licences": licences,
                 "golden": [],

@@ -14,6 +14,9 @@ from typing import Any
 from dpfedge import limits
 from dpfedge.package.expression import Expression, read_expression
 from dpfedge.package.fields import Node
+from dpfedge.package.golden import Golden, read_golden
+from dpfedge.package.prefix import BakedPrefix, read_prefix
+from dpfedge.package.sidecar import SealRecord, read_seal
 from dpfedge.tensors import DTYPE_CODES, TensorSpec
 
 __all__ = ["KINDS", "Graph", "Licence", "Manifest", "Model", "Section", "Target", "TargetModel", "read_manifest"]
@@ -73,6 +76,7 @@ class TargetModel:
     """One model as compiled for one target."""
 
     graphs: Mapping[str, Graph]
+    prefix: BakedPrefix | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,9 @@ class Manifest:
     targets: tuple[Target, ...]
     pipeline: Mapping[str, Any]
     licences: tuple[Licence, ...]
-    golden: tuple[Mapping[str, Any], ...] = field(default=())
+    golden: tuple[Golden, ...] = field(default=())
+    seal: SealRecord | None = None
+    """What a sidecar was built for; None in a package."""
 
     def target(self, id: str) -> Target:
         """The target with this id; KeyError when there is none."""
@@ -141,7 +147,8 @@ def read_manifest(value: Any, where: str) -> Manifest:
         targets=tuple(_target(node) for node in root.find("targets").items(limits.TARGETS_MAX)),
         pipeline=root.find("pipeline").free(),
         licences=tuple(_licence(node) for node in root.find("licences").items()),
-        golden=tuple(node.free() for node in root.find("golden").items()),
+        golden=tuple(filter(None, map(read_golden, root.find("golden").items()))),
+        seal=read_seal(root.find("seal")),
     )
 
 
@@ -193,7 +200,7 @@ def _target_model(node: Node) -> TargetModel:
     graphs = {name: _graph(graph) for name, graph in node.find("graphs").entries()}
     if len(graphs) > limits.GRAPHS_MAX:
         raise node.find("graphs").error("too many graphs", found=len(graphs), allowed=limits.GRAPHS_MAX)
-    return TargetModel(graphs)
+    return TargetModel(graphs, read_prefix(node.find("prefix")))
 
 
 def _graph(node: Node) -> Graph:

@@ -27,6 +27,7 @@ from dpfedge.package.digest import check_sections
 from dpfedge.package.layout import HEADER_BYTES, TAIL_ALIGN, Header, align, unpack_header
 from dpfedge.package.manifest import Manifest, Section, read_manifest
 from dpfedge.package.reader import Package
+from dpfedge.package.prefix import check_memory
 
 __all__ = ["Check", "check_manifest", "check_ranges", "open_package"]
 
@@ -164,6 +165,7 @@ def _check_references(manifest: Manifest, where: str) -> None:
     kinds = {section.name: section.kind for section in manifest.sections}
     for path, name, kind in _references(manifest):
         if not isinstance(name, str) or kinds.get(name) != kind:
+    sizes = {section.name: section.size for section in manifest.sections}
             what = f"a {kinds[name]} section" if name in kinds else "no section"
             raise FormatError(
                 "reference leads nowhere", where=f"{where}: manifest.{path}", found=f"{name!r}, {what}",
@@ -181,6 +183,8 @@ def _check_references(manifest: Manifest, where: str) -> None:
                 raise FormatError("unknown model", where=f"{here}.models", found=repr(name), allowed=allowed)
 
 
+            if (prefix := target.models[name].prefix) is not None:
+                check_memory(prefix, sizes[prefix.section], f"{here}.models.{name}.prefix")
 def _references(manifest: Manifest) -> Iterable[tuple[str, Any, str]]:
     for name, model in manifest.models.items():
         for asset, section in model.assets.items():
@@ -194,6 +198,8 @@ def _references(manifest: Manifest) -> Iterable[tuple[str, Any, str]]:
                     yield f"{path}.weights[{place}]", section, "weights"
     for index, licence in enumerate(manifest.licences):
         if licence.section is not None:
+            if compiled.prefix is not None:
+                yield f"targets[{index}].models.{name}.prefix.section", compiled.prefix.section, "prefix"
             yield f"licences[{index}].section", licence.section, "licence"
     for index, record in enumerate(manifest.golden):
         if "section" in record:

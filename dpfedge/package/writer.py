@@ -8,6 +8,7 @@ It compresses, orders and invents nothing: sections lie in the order they were a
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -119,6 +120,20 @@ class PackageWriter:
             raise UsageError("too many sections", allowed=limits.SECTIONS_MAX)
         self._open = SectionStream(self, name, kind, align(self._end, limits.PACKAGE_ALIGN))
         return self._open
+
+    def find(self, name: str) -> Section:
+        """The record of a section that was written; UsageError when there is none."""
+        for section in self.sections:
+            if section.name == name:
+                return section
+        raise UsageError("no such section", where=os.fspath(self.path), found=repr(name))
+
+    def section(self, name: str) -> memoryview:
+        """The bytes of a section that was written, mapped read-only; valid as long as it is referenced."""
+        section = self.find(name)
+        if not section.size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._fd, section.size, prot=mmap.PROT_READ, offset=section.offset))
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
         """Write manifest and header, verify them, make the file durable and give it its name.

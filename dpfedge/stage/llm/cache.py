@@ -18,7 +18,7 @@ from dpfedge.backend.api import Array, Executable
 from dpfedge.errors import Busy, ModelError
 from dpfedge.tensors import TensorSpec
 
-__all__ = ["Place", "Pool", "Prefix", "common_prefix"]
+__all__ = ["Place", "Pool", "Prefix", "common_prefix", "past_ports"]
 
 _PAST, _PRESENT = "past_key_values.", "present."
 
@@ -29,12 +29,22 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     return next((index for index in range(size) if first[index] != second[index]), size)
 
 
+def past_ports(graph: Executable) -> list[TensorSpec]:
+    """The inputs of `graph` that are key/value memory, in the graph's order."""
+    return [spec for spec in graph.inputs if spec.name.startswith(_PAST)]
+
+
 class Prefix:
     """The keys and values of tokens that many sequences begin with; f32[1, heads, tokens, dim] each."""
 
-    def __init__(self, place: Place) -> None:
-        self.tokens = tuple(place.tokens)
-        self.memory = [array[:, :, : len(self.tokens)].copy() for array in place.memory]
+    def __init__(self, tokens: Sequence[int], memory: Sequence[Array]) -> None:
+        """`memory` in the order of `past_ports`; it is only read, and may be mapped from a package."""
+        self.tokens, self.memory = tuple(tokens), memory
+
+    @classmethod
+    def of(cls, place: Place) -> Prefix:
+        """A copy of what `place` holds."""
+        return cls(place.tokens, [array[:, :, : len(place.tokens)].copy() for array in place.memory])
 
 
 class Place:
@@ -51,12 +61,11 @@ class Place:
         self._one = self._ids[:, :1]
         self._binding = graph.bind()
         self.memory: list[Array] = []
-        for spec in graph.inputs:
-            if spec.name.startswith(_PAST):
-                array = _untouched(_sizes(spec), spec.numpy)
-                self._binding.set_input(spec.name, array)
-                self._binding.set_output(_PRESENT + spec.name.removeprefix(_PAST), array)
-                self.memory.append(array)
+        for spec in past_ports(graph):
+            array = _untouched(_sizes(spec), spec.numpy)
+            self._binding.set_input(spec.name, array)
+            self._binding.set_output(_PRESENT + spec.name.removeprefix(_PAST), array)
+            self.memory.append(array)
         self._mask = np.ones((1, self.memory[0].shape[2]), np.int64)
         shape = next(spec.dims for spec in graph.outputs if spec.name == "logits")
         self._logits = np.zeros((1, 1, int(shape[-1])), np.float32)

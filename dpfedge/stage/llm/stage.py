@@ -13,8 +13,9 @@ from typing import Any
 from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel
 from dpfedge.errors import ModelError
+from dpfedge.package.prefix import Baked
 from dpfedge.stage.api import Mode, RequestIO, Steps, Wait
-from dpfedge.stage.llm.baked import Baked, load_prefix, pack_prefix
+from dpfedge.stage.llm.baked import load_prefix, pack_prefix
 from dpfedge.stage.llm.cache import Pool, Prefix
 from dpfedge.stage.llm.config import LlmConfig
 from dpfedge.stage.llm.engine import prefill

@@ -109,7 +109,7 @@ class _Request:
         if pool.prefix is None and shared:
             yield from self._begin(place, shared)
             place.keep(len(shared))
-            pool.prefix = Prefix(place)
+            pool.prefix = Prefix.of(place)
 
     def _begin(self, place: Place, tokens: Sequence[int]) -> Steps:
         """Make `place` hold a sequence that begins with `tokens`; what it holds of them already stays."""

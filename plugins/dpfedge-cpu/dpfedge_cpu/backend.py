@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpfedge.backend.api import ABI, Budget, Capabilities, Device, GraphView, Health, LoweredGraph, LowerRequest
+from dpfedge.backend.api import (
+    ABI,
+    Budget,
+    Capabilities,
+    Device,
+    GraphView,
+    Health,
+    Identity,
+    LoweredGraph,
+    LowerRequest,
+)
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.errors import Unsupported
 
@@ -78,6 +89,15 @@ class CpuBackend:
         from dpfedge_cpu.session import CpuExecutable, open_session
 
         return CpuExecutable(graph, open_session(graph, budget))
+
+    def identity(self, device: Device) -> Identity:
+        """Kernels, and so the last bits of results, are chosen by architecture and features."""
+        facts = {"kind": device.kind, "arch": device.arch, "features": " ".join(sorted(device.features))}
+        return Identity(facts, {"onnxruntime": version("onnxruntime"), "dpfedge-cpu": self.version})
+
+    def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, bytes] | None:
+        """Nothing yet."""
+        return None
 
     def health(self, device: Device) -> Health:
         """Load average over cores, and available over total memory, of the running machine."""

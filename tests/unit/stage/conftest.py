@@ -16,6 +16,7 @@ from dpfedge_cpu.backend import CpuBackend
 from dpfedge_cpu.lower import graph_ports
 
 from dpfedge.backend.api import Budget, Executable, GraphView
+from dpfedge.binding.prefix import Candidate, PrefixFound, judge_prefixes
 from dpfedge.stage.api import Kind, Mode, Steps, Wait
 from dpfedge.tensors import TensorSpec
 
@@ -116,9 +117,16 @@ class ToyModel:
         }
         self.graphs = tuple(graphs)
         self.assets = tuple(self._assets)
+        self.prefixes: list[Candidate] = []
 
     def asset(self, name: str) -> memoryview:
         return memoryview(self._assets[name])
+
+    def key(self) -> dict[str, str]:
+        return {"weights": "toy"}
+
+    def prefix(self, settings: Mapping[str, str] | None = None) -> PrefixFound:
+        return judge_prefixes(self.name, self.prefixes, {**self.key(), **(settings or {})})
 
     def load(self, graph: str, budget: Budget) -> Executable:
         model = self._graphs[graph]

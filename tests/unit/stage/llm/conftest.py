@@ -137,3 +137,11 @@ def make_stage(driver: Any, assets: dict[str, bytes], ids: Callable[[str], list[
         return stage
 
     return make
+
+
+@pytest.fixture
+def attentive(driver: Any, assets: dict[str, bytes], ids: Callable[[str], list[int]]) -> Any:
+    """A bound model whose logits depend on everything its memory holds."""
+    chain = [*ids("\n"), *ids("Fine, it is warm today."), 2]
+    onnx_model = decoder(dict(pairwise(chain)), 3 + 256 + len(WORDS), 200, 1.0)
+    return driver.Model("toy", {"llm": onnx_model}, assets, {"bos": 1, "eos": [0, 2], "add_bos": False})

@@ -101,7 +101,7 @@ def test_pool__fills_a_place_from_the_kept_prefix(graph: Callable[..., Any]) -> 
     pool = Pool(loaded, places=2, chunk=64)
     maker = pool.take(())
     maker.run(TOKENS[:6])
-    pool.prefix = Prefix(maker)
+    pool.prefix = Prefix.of(maker)
     other = pool.take(TOKENS)
     assert other.tokens == TOKENS[:6]
     assert list(prefill(other, TOKENS, 64, 99)) == [4]

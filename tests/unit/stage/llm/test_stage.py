@@ -36,7 +36,7 @@ def chat(stage: LlmStage, driver: Any, messages: Any = None, **sampling: Any) ->
 
 def test_facts__what_the_faces_need(stage: LlmStage) -> None:
     """Name, sizes and places."""
-    assert stage.facts() == {"name": "toy", "context": 200, "places": 2, "max_tokens": None}
+    assert stage.facts() == {"name": "toy", "context": 200, "places": 2, "max_tokens": None, "prefix": "none"}
 
 
 def test_chat__text_then_report(stage: LlmStage, driver: Any) -> None:
