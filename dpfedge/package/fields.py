@@ -74,6 +74,12 @@ class Node:
                 raise self.error("bad name", found=repr(key[:40]), allowed=_NAME_RULE)
             yield key, Node(value, key, self)
 
+    def ports(self) -> Iterator[tuple[str, Node]]:
+        """Port name and value of each entry of this map; absent reads as empty."""
+        for key, value in ({} if self.value is None else self._typed(dict)).items():
+            Node(key, "name", self).text(limits.NAME_MAX_BYTES)
+            yield key, Node(value, key, self)
+
     def free(self) -> dict[str, Any]:
         """This map as it is; absent reads as empty."""
         return {} if self.value is None else dict(self._typed(dict))
@@ -87,9 +93,20 @@ class Node:
             raise self.error("number out of range", found=value, allowed=f"{least} to {most}")
         return value
 
+    def number(self, least: float) -> float:
+        """This number, at least `least`; a manifest holds no NaN and no infinity."""
+        value: float = self.value if type(self.value) is int else self._typed(float)
+        if value < least:
+            raise self.error("number out of range", found=value, allowed=f"at least {least:g}")
+        return float(value)
+
     def boolean(self) -> bool:
         """This truth value."""
         return bool(self._typed(bool))
+
+    def octets(self) -> bytes:
+        """This byte string."""
+        return bytes(self._typed(bytes))
 
     def digest(self, size: int) -> bytes:
         """This byte string of exactly `size` bytes."""
@@ -104,10 +121,6 @@ class Node:
         if type(value) is not str:
             self._typed(str)
         size = len(value) if value.isascii() else len(value.encode())
-    def octets(self) -> bytes:
-        """This byte string."""
-        return bytes(self._typed(bytes))
-
         if size > most:
             raise self.error("text is too long", found=f"{size} bytes", allowed=most)
         if not value.isprintable():

@@ -24,10 +24,11 @@ from dpfedge import limits
 from dpfedge.errors import DigestError, FormatError, PackageError
 from dpfedge.package import cbor
 from dpfedge.package.digest import check_sections
+from dpfedge.package.golden import check_golden
 from dpfedge.package.layout import HEADER_BYTES, TAIL_ALIGN, Header, align, unpack_header
 from dpfedge.package.manifest import Manifest, Section, read_manifest
-from dpfedge.package.reader import Package
 from dpfedge.package.prefix import check_memory
+from dpfedge.package.reader import Package
 
 __all__ = ["Check", "check_manifest", "check_ranges", "open_package"]
 
@@ -69,6 +70,7 @@ def check_manifest(data: bytes, header: Header, where: str) -> Manifest:
         raise FormatError("differs from the header", where=f"{where}: manifest.format", found=found, allowed=allowed)
     _check_places(manifest.sections, header, where)
     _check_references(manifest, where)
+    check_golden(manifest, where)
     return manifest
 
 
@@ -152,20 +154,20 @@ def _check_places(sections: Iterable[Section], header: Header, where: str) -> No
                 found=section.end, allowed=f"at most {header.manifest_offset}",
             )  # fmt: skip
         previous_end, previous = section.end, f"sections[{index}]"
-
-
-def _check_references(manifest: Manifest, where: str) -> None:
     last = previous_end if names else header.header_bytes
     if header.manifest_offset != align(last, TAIL_ALIGN):
         raise FormatError(
             "manifest does not follow the last section", where=f"{where}: header byte 24",
             found=header.manifest_offset, allowed=align(last, TAIL_ALIGN),
         )  # fmt: skip
+
+
+def _check_references(manifest: Manifest, where: str) -> None:
     """Each name that points to a section or a model finds one of the right kind."""
     kinds = {section.name: section.kind for section in manifest.sections}
+    sizes = {section.name: section.size for section in manifest.sections}
     for path, name, kind in _references(manifest):
         if not isinstance(name, str) or kinds.get(name) != kind:
-    sizes = {section.name: section.size for section in manifest.sections}
             what = f"a {kinds[name]} section" if name in kinds else "no section"
             raise FormatError(
                 "reference leads nowhere", where=f"{where}: manifest.{path}", found=f"{name!r}, {what}",
@@ -181,10 +183,10 @@ def _check_references(manifest: Manifest, where: str) -> None:
             if name not in manifest.models:
                 allowed = ", ".join(manifest.models)
                 raise FormatError("unknown model", where=f"{here}.models", found=repr(name), allowed=allowed)
-
-
             if (prefix := target.models[name].prefix) is not None:
                 check_memory(prefix, sizes[prefix.section], f"{here}.models.{name}.prefix")
+
+
 def _references(manifest: Manifest) -> Iterable[tuple[str, Any, str]]:
     for name, model in manifest.models.items():
         for asset, section in model.assets.items():
@@ -196,11 +198,10 @@ def _references(manifest: Manifest) -> Iterable[tuple[str, Any, str]]:
                 yield f"{path}.section", graph.section, "graph"
                 for place, section in enumerate(graph.weights):
                     yield f"{path}.weights[{place}]", section, "weights"
-    for index, licence in enumerate(manifest.licences):
-        if licence.section is not None:
             if compiled.prefix is not None:
                 yield f"targets[{index}].models.{name}.prefix.section", compiled.prefix.section, "prefix"
+    for index, licence in enumerate(manifest.licences):
+        if licence.section is not None:
             yield f"licences[{index}].section", licence.section, "licence"
     for index, record in enumerate(manifest.golden):
-        if "section" in record:
-            yield f"golden[{index}].section", record["section"], "golden"
+        yield f"golden[{index}].section", record.section, "golden"
