@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One safetensors file, or a folder of them with an index, in; tensor views out, every offset checked before use.
+"""One safetensors file, or an index of several, in; tensor views out, every offset checked before use.
 
 The files are mapped and tensors are views of them: nothing is decoded here but `SafeTensor.values`. It is not the
 `safetensors` library because that has no NumPy form of BF16, and its refusals name neither what was found nor what is
@@ -83,23 +83,13 @@ class Safetensors:
             self.close()
 
 
-def open_weights(folder: Path) -> Safetensors:
-    """The tensors of `folder`: all files of its index, or its only safetensors file."""
-    if (folder / INDEX).exists():
-        return _open_sharded(folder)
-    names = sorted(path.name for path in folder.glob("*.safetensors"))
-    if len(names) != 1:
-        raise ModelError(
-            "several safetensors files without an index" if names else "no safetensors file",
-            where=str(folder),
-            found=", ".join(names) or "none",
-            allowed=f"one, or {INDEX} with the files it names",
-        )
-    return open_safetensors(confined(folder, names[0], str(folder), "model file"))
+def open_weights(path: Path) -> Safetensors:
+    """The tensors of one safetensors file, or of all files that an index (`path` ends in .json) names."""
+    path = confined(path.parent, path.name, str(path.parent), "model file")
+    return _open_sharded(path) if path.suffix == ".json" else open_safetensors(path)
 
 
-def _open_sharded(folder: Path) -> Safetensors:
-    index = confined(folder, INDEX, str(folder), "index")
+def _open_sharded(index: Path) -> Safetensors:
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise ModelError("weight_map is missing or names no files", where=str(index), allowed="tensor name → file name")
@@ -107,7 +97,7 @@ def _open_sharded(folder: Path) -> Safetensors:
     if not 1 <= len(files) <= SHARDS_MAX or len(places) > TENSORS_MAX:
         found = f"{len(files)} files, {len(places)} tensors"
         raise ModelError("too many or no files", where=str(index), found=found, allowed=f"1 to {SHARDS_MAX} files")
-    paths = {name: confined(folder, name, f"{index}: weight_map", "model file") for name in files}
+    paths = {name: confined(index.parent, name, f"{index}: weight_map", "model file") for name in files}
     tensors: dict[str, SafeTensor] = {}
     maps: list[mmap.mmap] = []
     for name, path in paths.items():
@@ -115,7 +105,7 @@ def _open_sharded(folder: Path) -> Safetensors:
         maps += part._maps
         _compare(path, part.tensors, {tensor for tensor, place in places.items() if place == name})
         tensors |= part.tensors
-    return Safetensors(folder, tensors, maps)
+    return Safetensors(index, tensors, maps)
 
 
 def _compare(path: Path, tensors: Iterable[str], wanted: set[str]) -> None:

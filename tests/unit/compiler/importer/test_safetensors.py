@@ -130,11 +130,11 @@ def test_open_safetensors__flipped_byte(tmp_path_factory: pytest.TempPathFactory
 
 
 def sharded(folder: Path, places: dict[str, str]) -> Path:
-    """A folder of two files with an index."""
+    """The index of two files."""
     save_file({"a": A}, folder / "model-1.safetensors")
     save_file({"b": B}, folder / "model-2.safetensors")
     (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    return folder
+    return folder / INDEX
 
 
 def test_open_weights__sharded(tmp_path: Path) -> None:
@@ -161,24 +161,16 @@ def test_open_weights__bad_index(tmp_path: Path, places: Any, what: str) -> None
 
 def test_open_weights__unlisted_tensor(tmp_path: Path) -> None:
     """A tensor the index does not list is refused: it would be ignored silently."""
-    sharded(tmp_path, {"a": "model-1.safetensors"})
+    index = sharded(tmp_path, {"a": "model-1.safetensors"})
     save_file({"a": A, "z": B}, tmp_path / "model-1.safetensors")
 
     with pytest.raises(ModelError, match="tensor z is not in the index"):
-        open_weights(tmp_path)
+        open_weights(index)
 
 
-def test_open_weights__which_file(tmp_path: Path) -> None:
-    """Without an index there must be exactly one file, and no link."""
-    with pytest.raises(ModelError, match="no safetensors file; found none"):
-        open_weights(tmp_path)
-
-    written(tmp_path).rename(tmp_path / "a.safetensors")
-    assert sorted(open_weights(tmp_path).tensors) == ["a", "b"]
-
-    written(tmp_path)
-    with pytest.raises(ModelError, match=r"several .* without an index; found a\.safetensors, model\.safetensors"):
-        open_weights(tmp_path)
+def test_open_weights__one_file(tmp_path: Path) -> None:
+    """A file alone needs no index."""
+    assert sorted(open_weights(written(tmp_path)).tensors) == ["a", "b"]
 
 
 def test_open_weights__link_out(tmp_path: Path) -> None:
@@ -188,7 +180,7 @@ def test_open_weights__link_out(tmp_path: Path) -> None:
     (tmp_path / "model" / "model.safetensors").symlink_to(tmp_path / "model.safetensors")
 
     with pytest.raises(ModelError, match=r"lies outside the model's folder; found model\.safetensors"):
-        open_weights(tmp_path / "model")
+        open_weights(tmp_path / "model" / "model.safetensors")
 
 
 def test_read_json__limits(tmp_path: Path) -> None:
