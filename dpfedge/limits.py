@@ -15,6 +15,7 @@ SIGNATURE_MAX_BYTES = 1 * MIB  # room for many signatures with certificate chain
 SIGNATURES_MAX = 16  # supplier, integrator, OEM, and each of their keys while it is being changed
 TEXT_MAX_BYTES = 64 * KIB  # descriptive text of a manifest; whole licences are sections
 SECTIONS_MAX = 4096
+MODELS_MAX = 1024  # of one package; the demo has 4
 TARGETS_MAX = 256  # one for each board and backend of a large fleet
 GRAPHS_MAX = 1024  # of one model in one target
 PORTS_MAX = 1024  # inputs or outputs of one graph; a 64-layer decoder has about 260
@@ -66,7 +67,9 @@ STAGE_START_MAX_S = 120  # a cold board maps 4 GB of weights from slow flash in 
 
 # the machine
 PROBE_FILE_MAX_BYTES = 4 * MIB  # /proc/cpuinfo of a 1024-core server takes 1.6 MiB
+PROBE_ENTRIES_MAX = 16384  # of one folder; the PCI bus of a large server has about a thousand functions
 CORES_MAX = 8192  # the largest NR_CPUS a Linux configuration allows
+RECORDING_MAX_BYTES = 64 * MIB  # of the tar file of a recorded machine; one of 512 cores takes 4 MiB
 
 # forms
 FORM_FIELDS_MAX = 64  # the transcription endpoint has 12 parameters

@@ -17,6 +17,8 @@ __all__ = ["Node", "is_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*(?:/[A-Za-z0-9_][A-Za-z0-9._+@-]*)*")
 _NAME_RULE = f"1 to {limits.NAME_MAX_BYTES} of A-Z a-z 0-9 . _ + @ -, no dot or sign first, segments parted by /"
+# a closed list: what str.isprintable() refuses differs from one Python version to the next
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _TYPES = {dict: "map", list: "array", str: "text", bytes: "bytes", bool: "boolean", int: "integer", float: "number"}
 
 
@@ -67,18 +69,24 @@ class Node:
             raise self.error("too many elements", found=len(values), allowed=most)
         return [Node(value, index, self) for index, value in enumerate(values)]
 
-    def entries(self) -> Iterator[tuple[str, Node]]:
+    def entries(self, most: int = limits.MANIFEST_MAX_ITEMS) -> Iterator[tuple[str, Node]]:
         """Name and value of each entry of this map; absent reads as empty."""
-        for key, value in ({} if self.value is None else self._typed(dict)).items():
+        for key, value in self._counted(most).items():
             if not is_name(key):
                 raise self.error("bad name", found=repr(key[:40]), allowed=_NAME_RULE)
             yield key, Node(value, key, self)
 
     def ports(self) -> Iterator[tuple[str, Node]]:
         """Port name and value of each entry of this map; absent reads as empty."""
-        for key, value in ({} if self.value is None else self._typed(dict)).items():
+        for key, value in self._counted(limits.PORTS_MAX).items():
             Node(key, "name", self).text(limits.NAME_MAX_BYTES)
             yield key, Node(value, key, self)
+
+    def _counted(self, most: int) -> dict[str, Any]:
+        values: dict[str, Any] = {} if self.value is None else self._typed(dict)
+        if len(values) > most:
+            raise self.error("too many elements", found=len(values), allowed=most)
+        return values
 
     def free(self) -> dict[str, Any]:
         """This map as it is; absent reads as empty."""
@@ -116,17 +124,15 @@ class Node:
         return value
 
     def text(self, most: int = limits.TEXT_MAX_BYTES) -> str:
-        """This text of at most `most` bytes, without control characters except line breaks and tabs."""
+        """This text of at most `most` bytes, without the control characters that FORMAT.md names."""
         value: str = self.value
         if type(value) is not str:
             self._typed(str)
         size = len(value) if value.isascii() else len(value.encode())
         if size > most:
             raise self.error("text is too long", found=f"{size} bytes", allowed=most)
-        if not value.isprintable():
-            bad = next((c for c in value if not c.isprintable() and c not in "\n\t"), None)
-            if bad is not None:
-                raise self.error("text holds a control character", found=f"U+{ord(bad):04X}")
+        if not (value.isascii() and value.isprintable()) and (bad := _CONTROL.search(value)):
+            raise self.error("text holds a control character", found=f"U+{ord(bad[0]):04X}")
         return value
 
     def name(self) -> str:

@@ -89,10 +89,7 @@ def _pair(node: Node) -> tuple[str, str]:
 
 
 def _tensors(node: Node) -> dict[str, GoldenTensor]:
-    tensors = {name: _tensor(item) for name, item in node.ports()}
-    if len(tensors) > limits.PORTS_MAX:
-        raise node.error("too many tensors", found=len(tensors), allowed=limits.PORTS_MAX)
-    return tensors
+    return {name: _tensor(item) for name, item in node.ports()}
 
 
 def _tensor(node: Node) -> GoldenTensor:

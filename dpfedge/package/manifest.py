@@ -143,7 +143,7 @@ def read_manifest(value: Any, where: str) -> Manifest:
         compiler=root.find("compiler").free(),
         created=None if created.absent() else created.integer(0, 1 << 40),
         sections=tuple(_section(node) for node in root.find("sections").items(limits.SECTIONS_MAX)),
-        models={name: _model(node) for name, node in root.find("models").entries()},
+        models={name: _model(node) for name, node in root.find("models").entries(limits.MODELS_MAX)},
         targets=tuple(_target(node) for node in root.find("targets").items(limits.TARGETS_MAX)),
         pipeline=root.find("pipeline").free(),
         licences=tuple(_licence(node) for node in root.find("licences").items()),
@@ -197,9 +197,7 @@ def _decision(node: Node) -> tuple[str, str]:
 
 
 def _target_model(node: Node) -> TargetModel:
-    graphs = {name: _graph(graph) for name, graph in node.find("graphs").entries()}
-    if len(graphs) > limits.GRAPHS_MAX:
-        raise node.find("graphs").error("too many graphs", found=len(graphs), allowed=limits.GRAPHS_MAX)
+    graphs = {name: _graph(graph) for name, graph in node.find("graphs").entries(limits.GRAPHS_MAX)}
     return TargetModel(graphs, read_prefix(node.find("prefix")))
 
 

@@ -74,9 +74,9 @@ def read_prefix(node: Node) -> BakedPrefix | None:
     tokens = tuple(item.integer(0, limits.TOKEN_MAX) for item in node.find("tokens").items(limits.PREFIX_TOKENS_MAX))
     if not tokens:
         raise node.find("tokens").error("a prefix has no tokens")
-    ports = list(node.find("memory").entries())
-    if not 1 <= len(ports) <= limits.PORTS_MAX:
-        raise node.find("memory").error("wrong number of ports", found=len(ports), allowed=f"1 to {limits.PORTS_MAX}")
+    ports = list(node.find("memory").entries(limits.PORTS_MAX))
+    if not ports:
+        raise node.find("memory").error("a prefix has no memory")
     return BakedPrefix(
         section=node.find("section").name(),
         key={name: value.text(limits.PREFIX_KEY_MAX_BYTES) for name, value in node.find("key").entries()},

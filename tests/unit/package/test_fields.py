@@ -37,6 +37,7 @@ def test_is_name__invalid(name: str) -> None:
         (lambda n: n.find("a").name(), {}, r"m\.a: wrong type or missing; found nothing; allowed text"),
         (lambda n: n.items(1), [1, 2], "m: too many elements; found 2; allowed 1"),
         (lambda n: dict(n.entries()), {"../x": 1}, "m: bad name; found '../x'"),
+        (lambda n: dict(n.entries(1)), {"a": 1, "b": 2}, "m: too many elements; found 2; allowed 1"),
         (lambda n: n.free(), [], "m: wrong type or missing; found array; allowed map"),
     ],
 )
@@ -50,3 +51,23 @@ def test_node__absent_reads_as_empty() -> None:
     """Absent arrays and maps are empty."""
     node = Node({}, "m").find("x")
     assert (node.items(), dict(node.entries()), node.free(), node.absent()) == ([], {}, {}, True)
+
+
+@pytest.mark.parametrize("text", ["", "a\tb\nc", "a\u00a0b", "é", "\u200d", "\U0010ffff", "\ue000"])
+def test_text__what_is_no_control_character(text: str) -> None:
+    """Spaces, joiners and characters that some Unicode versions do not know are text like any other."""
+    assert Node(text, "m").text() == text
+
+
+def test_text__control_characters_are_a_closed_list() -> None:
+    """Exactly the characters that FORMAT.md lists are refused, whatever the Python version."""
+    refused = set()
+    for code in range(0x11000):
+        if not 0xD800 <= code < 0xE000:
+            try:
+                Node("a" + chr(code), "m").text()
+            except FormatError:
+                refused.add(code)
+
+    lines, directions = [*range(9), *range(0x0B, 0x20), *range(0x7F, 0xA0)], [0x61C, 0x200E, 0x200F]
+    assert refused == {*lines, *directions, *range(0x2028, 0x202F), *range(0x2066, 0x206A)}

@@ -43,7 +43,7 @@ def test_baked__record_names_its_section() -> None:
         (lambda r: r.update(tokens=[]), r"prefix\.tokens: a prefix has no tokens"),
         (lambda r: r.update(tokens=[-1]), r"prefix\.tokens\[0\]: number out of range; found -1"),
         (lambda r: r.update(tokens=[0] * 131073), r"prefix\.tokens: too many elements; found 131073; allowed 131072"),
-        (lambda r: r.update(memory={}), r"prefix\.memory: wrong number of ports; found 0; allowed 1 to 1024"),
+        (lambda r: r.update(memory={}), r"prefix\.memory: a prefix has no memory"),
         (lambda r: r.update(key={"a": 1}), r"prefix\.key\.a: wrong type or missing; found integer; allowed text"),
         (lambda r: r.update(key={"a": "x" * 1025}), r"prefix\.key\.a: text is too long"),
         (lambda r: r.update(section="../x"), r"prefix\.section: bad name"),
