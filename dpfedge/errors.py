@@ -8,6 +8,8 @@
     │   ├── FormatError       bytes break the format (file, place, found, allowed)
     │   ├── DigestError       bytes differ from their recorded digest
     │   └── SignatureError    missing, unknown or wrong signature
+    ├── StoreError            the package store cannot be read or changed          exit 1
+    │   └── StoreBusy         another process is changing it (names the process)
     ├── ModelError            a model source cannot be fetched or imported         exit 1
     │   └── FetchError        download or cache problem
     ├── BoardError            a board is unknown or not this machine               exit 3
@@ -55,6 +57,8 @@ __all__ = [
     "SignatureError",
     "StageDied",
     "StageError",
+    "StoreBusy",
+    "StoreError",
     "Unavailable",
     "Unsupported",
     "UsageError",
@@ -123,6 +127,14 @@ class SignatureError(PackageError):
     """A signature is missing, unknown or wrong."""
 
 
+class StoreError(DpfError):
+    """The package store cannot be read or changed."""
+
+
+class StoreBusy(StoreError):
+    """Another process is changing the store."""
+
+
 class ModelError(DpfError):
     """A model source cannot be imported."""
 
@@ -136,6 +148,10 @@ class BoardError(DpfError):
 
     exit_code = 3
 
+    def __init__(self, what: str, *, wanted: tuple[str, ...] = (), **parts: object) -> None:
+        self.wanted = wanted
+        super().__init__(what, **parts)  # type: ignore[arg-type]
+
 
 class BindError(DpfError):
     """No target of the package fits the board and its devices; `refusals` says why, target by target."""
@@ -148,10 +164,6 @@ class BindError(DpfError):
 
 
 class BackendError(DpfError):
-    def __init__(self, what: str, *, wanted: tuple[str, ...] = (), **parts: object) -> None:
-        self.wanted = wanted
-        super().__init__(what, **parts)  # type: ignore[arg-type]
-
     """A backend failed while lowering, sealing, loading or running a model."""
 
 

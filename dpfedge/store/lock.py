@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one lock of a store: who changes it holds it; who waits too long is told who does.
+
+It is an flock, which ends with its process, however that ends. The file's text is for people only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpfedge.errors import StoreBusy
+from dpfedge.store.durable import changing
+
+__all__ = ["WAIT_S", "locked"]
+
+WAIT_S = 60.0
+"""How long a command waits for another one by default; an install of a large package takes most of it on slow flash."""
+
+_PAUSE_S = 0.05
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str, wait_s: float = WAIT_S) -> Iterator[None]:
+    """Hold the lock at `path` to do `what`; StoreBusy names the holder after `wait_s` seconds."""
+    with changing(path.parent):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _take(fd, path, wait_s)
+        _sign(fd, f"pid {os.getpid()} ({what})")
+        yield
+        _sign(fd, "")
+    finally:
+        os.close(fd)
+
+
+def _sign(fd: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # on a full disk, `gc` must get the lock all the same
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, text.encode(), 0)
+
+
+def _take(fd: int, path: Path, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise _busy(fd, path, wait_s) from None
+        time.sleep(_PAUSE_S)
+
+
+def _busy(fd: int, path: Path, wait_s: float) -> StoreBusy:
+    holder = os.pread(fd, 400, 0).decode(errors="replace")
+    return StoreBusy(
+        f"another process is changing the store, waited {wait_s:g} s", where=os.fspath(path.parent),
+        found=holder or "a process that does not say its name", remedy="wait for it, or end it, and try again",
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `gc` deletes, and what it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpfedge.errors import StoreError
+from dpfedge.store import Store
+from dpfedge.store import collect as module
+
+Make = Callable[..., Path]
+
+
+def test_collect__deletes_leftovers_and_old_versions(store: Store, make: Make, judge: Any) -> None:
+    """Of a killed install in each folder; seals go with their package, files of others stay."""
+    old = store.install(make("1"), judge).installed
+    for version in ("2", "3"):
+        store.install(make(version), judge)
+    places = store.places
+    seal = places.package(old.id).with_suffix(".dpfbin.dpfseal")
+    leftovers = [seal, places.incoming / "x.dpfbin", places.names / ".voice.json.new", places.files / ".a.json.new"]
+    for path in leftovers:
+        path.write_bytes(b"123")
+    (places.files / "README").write_text("somebody else's")
+    collected = store.gc()
+
+    assert set(collected.deleted) == {*leftovers, places.package(old.id), places.record(old.id)}
+    assert collected.deleted[seal] == 3
+    assert (places.files / "README").exists()
+    entry = store.list()[0]
+    assert entry.active is not None
+    assert entry.previous is not None
+    assert (entry.active.version, entry.previous.version) == ("3", "2")
+    assert store.gc().deleted == {}
+
+
+def test_collect__keeps_everything_of_a_package_in_use(
+    store: Store, make: Make, judge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record and seal too."""
+    one = store.install(make("1"), judge).installed
+    store.places.slots("voice").unlink()
+    monkeypatch.setattr(module, "in_use", lambda files: {one.path: [7]})
+
+    assert store.gc().deleted == {}
+    assert store.places.record(one.id).exists()
+
+
+def test_collect__deletes_nothing_when_slots_are_damaged(store: Store, make: Make, judge: Any) -> None:
+    """They may refer to anything."""
+    store.install(make("1"), judge)
+    store.places.slots("voice").write_bytes(bytes(80))
+    with pytest.raises(StoreError, match="the slots of 'voice' are damaged; install the package again"):
+        store.gc()
+
+    assert len(list(store.places.files.iterdir())) == 2

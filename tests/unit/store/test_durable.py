@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replacing a file: the new bytes or the old ones, and what a refusal says."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpfedge.errors import StoreError
+from dpfedge.store import durable
+from dpfedge.store.durable import changing, place, replace, unlink
+
+
+@pytest.mark.parametrize("failing", ["open", "write", "fsync", "rename"])
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_replace__that_fails_leaves_the_old_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, before: bytes | None
+) -> None:
+    """And no other file; also when only the folder's fsync is refused, after the rename."""
+    path = tmp_path / "slots"
+    if before is not None:
+        path.write_bytes(before)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(durable.os, failing, refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        replace(path, b"new")
+    monkeypatch.undo()
+
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == ({"slots": before} if before else {})
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_replace__undoes_a_rename_that_is_not_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None
+) -> None:
+    """The folder's fsync fails: what the caller hears and what the file holds agree."""
+    path = tmp_path / "slots"
+    if before is not None:
+        path.write_bytes(before)
+
+    def refuse(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(durable, "fsync_folder", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        replace(path, b"new")
+
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == ({"slots": before} if before else {})
+
+
+def test_replace__place__unlink(tmp_path: Path) -> None:
+    """What they are for."""
+    replace(tmp_path / "a", b"1")
+    replace(tmp_path / "a", b"22")
+    (tmp_path / "sub").mkdir()
+    place(tmp_path / "a", tmp_path / "sub" / "b")
+    assert (tmp_path / "sub" / "b").read_bytes() == b"22"
+    unlink(tmp_path / "sub" / "b")
+    unlink(tmp_path / "sub" / "b")
+
+    assert list((tmp_path / "sub").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (errno.EROFS, "{0}: the store is read-only; mount it writable, or choose another store with DPFEDGE_STORE"),
+        (
+            errno.EACCES,
+            "{0}: the store may not be changed; found user {1}; run this as the store's owner, or choose another store "
+            "with DPFEDGE_STORE",
+        ),
+        (
+            errno.EIO,
+            "{0}: cannot change the store: Input/output error; nothing was changed; look at the kernel's log for the "
+            "disk",
+        ),
+    ],
+)
+def test_changing__says_what_to_do(tmp_path: Path, code: int, text: str) -> None:
+    """For each kind of refusal, word for word."""
+    with pytest.raises(StoreError) as caught, changing(tmp_path / "x"):
+        raise OSError(code, os.strerror(code))
+
+    assert str(caught.value) == text.format(tmp_path / "x", os.geteuid())
+
+
+def test_changing__full_disk_tells_both_figures(tmp_path: Path) -> None:
+    """What is free, what was needed."""
+    text = r"x: the store's disk is full; found \d+ bytes free; allowed 77 bytes;"
+    with pytest.raises(StoreError, match=text), changing(tmp_path / "x", 77):
+        raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notes of running servers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from dpfedge.store.places import Places, runtime_folder
+from dpfedge.store.serving import announce, servers, stale_notes
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    """A store's places, with the folder for notes."""
+    places = Places(tmp_path / "store")
+    places.serving.mkdir(parents=True)
+    return places
+
+
+def test_announce__is_found_by_name_and_store(places: Places, tmp_path: Path) -> None:
+    """And by no other."""
+    note = announce(places, "voice", tmp_path / "s.sock")
+
+    assert note == places.serving / f"{os.getpid()}.json"
+    assert [(one.pid, one.socket) for one in servers(places, "voice")] == [(os.getpid(), str(tmp_path / "s.sock"))]
+    assert servers(places, "other") == []
+    assert servers(Places(tmp_path / "elsewhere"), "voice") == []
+    assert stale_notes(places.serving) == []
+
+
+def test_announce__in_a_store_that_cannot_be_written(tmp_path: Path) -> None:
+    """The note lies in the user's runtime folder; a server without a socket says so."""
+    places = Places(tmp_path / "read-only")
+    note = announce(places, "voice", None)
+
+    assert note is not None
+    assert note.parent == runtime_folder() / "serving"
+    assert [one.socket for one in servers(places, "voice")] == [None]
+
+
+def test_announce__nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nobody can tell this server anything."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+
+    assert announce(Places(tmp_path / "x"), "voice", None) is None
+
+
+def test_servers__that_are_gone_do_not_count(places: Places) -> None:
+    """Also when another process has the pid now, and when the note is damaged."""
+    note = announce(places, "voice", None)
+    assert note is not None
+    fields = json.loads(note.read_text())
+    note.write_text(json.dumps({**fields, "started": fields["started"] + 1}))
+    (places.serving / "1.json").write_text(json.dumps({**fields, "pid": 1 << 30}))
+    (places.serving / "2.json").write_bytes(bytes(20))
+    (places.serving / "3.json").write_text('{"pid": 1}')
+
+    assert servers(places, "voice") == []
+    assert len(stale_notes(places.serving)) == 4
