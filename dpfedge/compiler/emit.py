@@ -18,6 +18,7 @@ from dpfedge.backend.registry import Registry
 from dpfedge.binding import look
 from dpfedge.compiler.baking import Bake, bake_target
 from dpfedge.compiler.families import FAMILIES, Imported, Options
+from dpfedge.compiler.golden import make_cases, write_cases
 from dpfedge.compiler.recipe import ModelSource, Recipe
 from dpfedge.compiler.sources import ModelFilesFound, find_files
 from dpfedge.compiler.targets import TargetPlan, plan_targets
@@ -39,12 +40,13 @@ def compile_package(
     mode: str | None = None,
     progress: Progress = lambda text: None,
     on_download: Callable[[str, int, int], None] | None = None,
-) -> None:
     bake: Bake | None = None,
+) -> None:
     """Write the package of `recipe` for `boards` to `out`. `mode` overrules the recipe's; `bake` computes prefixes."""
     plans = plan_targets(boards, registry)
     models: dict[str, Any] = {}
     licences: list[dict[str, Any]] = []
+    golden: list[dict[str, Any]] = []
     targets = [_Target(plan, registry.get(plan.backend)) for plan in plans]
     with PackageWriter(out, name=recipe.name, version=recipe.version) as writer:
         for source in recipe.models:
@@ -57,8 +59,6 @@ def compile_package(
             for target in targets:
                 progress(f"{source.name}: lower for {target.plan.id}")
                 target.add(writer, source.name, imported)
-        progress("write")
-        writer.finish(
             progress(f"{source.name}: golden values")
             cases, notes = make_cases(source.name, source.family, imported)
             golden += write_cases(writer, source.name, cases)
@@ -70,13 +70,15 @@ def compile_package(
             for record in records:
                 progress(f"bake prefixes of {record['id']}")
                 bake_target(writer, record, models, recipe.pipeline, here, bake)
+        progress("write")
+        writer.finish(
             {
                 "compiler": _compiler(),
                 "models": models,
                 "targets": records,
                 "pipeline": recipe.pipeline,
                 "licences": licences,
-                "golden": [],
+                "golden": golden,
             }
         )
 
@@ -159,6 +161,11 @@ class _Target:
         distinct = {place for graph in places.values() for place in graph.values()}
         # onnxruntime packs matrices into memory of its own while their mapped pages stay in the page cache
         self.memory += 2 * sum(size for _, _, size in distinct) + imported.memory_bytes
+
+    def note_golden(self, model: str, notes: Mapping[str, tuple[str, str]]) -> None:
+        """Add what was decided on golden values, graph by graph."""
+        for name, decision in notes.items():
+            self.decisions.setdefault(decision, []).append(f"{model}.{name}")
 
     def record(self) -> dict[str, Any]:
         """The target as the manifest keeps it."""
