@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The golden run as `dpfedge verify --run` shows it: an opened package in, rows for JSON and lines of a table out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dpfedge.binding import bind_here
+from dpfedge.binding.golden import run_golden
+from dpfedge.package import Package
+
+__all__ = ["golden_failure", "golden_lines", "golden_rows"]
+
+
+def golden_rows(package: Package, board: str) -> list[dict[str, Any]]:
+    """Bind `package` to this machine and run its golden records; BindError, BoardError or BackendError as found."""
+    return [result.to_map() for result in run_golden(bind_here(package, board))]
+
+
+def golden_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A table: graph, case, port, both errors with what is allowed, verdict."""
+    if not rows:
+        yield "no golden values for this machine"
+        return
+    cells = [("graph", "port", "max_abs", "allowed", "rel_l2", "allowed", "")]
+    for row in rows:
+        name = f"{row['model']}.{row['graph']}" + (f"#{row['case']}" if row["case"] else "")
+        errors = [
+            _shown(row[key], missing)
+            for key, missing in (
+                ("max_abs", "inf"),
+                ("max_abs_allowed", "any"),
+                ("rel_l2", "inf"),
+                ("rel_l2_allowed", "any"),
+            )
+        ]
+        cells.append((name, row["port"], *errors, "pass" if row["passed"] else "FAIL"))
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    for line in cells:
+        yield "  ".join(
+            text.ljust(width) if column < 2 or column == 6 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+
+
+def _shown(value: float | None, missing: str) -> str:
+    return missing if value is None else f"{value:.3g}"
+
+
+def golden_failure(path: str, rows: Sequence[dict[str, Any]]) -> str | None:
+    """What failed, as one line, or None."""
+    failed = [row for row in rows if not row["passed"]]
+    if not failed:
+        return None
+    names = ", ".join(f"{row['model']}.{row['graph']}: {row['port']}" for row in failed[:4])
+    more = f" and {len(failed) - 4} more" if len(failed) > 4 else ""
+    return f"{path}: golden run failed on {len(failed)} of {len(rows)} outputs: {names}{more}"

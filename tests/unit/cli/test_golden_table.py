@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of a golden run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpfedge.cli.golden_table import golden_failure, golden_lines
+
+GOOD: dict[str, Any] = {
+    "model": "llm", "graph": "step", "case": 0, "port": "logits", "max_abs": 0.25, "max_abs_allowed": 4.0,
+    "rel_l2": 0.0271, "rel_l2_allowed": 0.12, "passed": True,
+}  # fmt: skip
+BAD: dict[str, Any] = {**GOOD, "case": 1, "port": "token", "max_abs": 7.0, "max_abs_allowed": None, "rel_l2": None,
+                       "rel_l2_allowed": None, "passed": False}  # fmt: skip
+
+
+def test_golden_lines__table() -> None:
+    """One line an output, with what is allowed; the second case is numbered."""
+    head, good, bad = golden_lines([GOOD, BAD])
+
+    assert head.split() == ["graph", "port", "max_abs", "allowed", "rel_l2", "allowed"]
+    assert good.split() == ["llm.step", "logits", "0.25", "4", "0.0271", "0.12", "pass"]
+    assert bad.split() == ["llm.step#1", "token", "7", "any", "inf", "any", "FAIL"]
+    assert list(golden_lines([])) == ["no golden values for this machine"]
+
+
+def test_golden_failure__names_what_failed() -> None:
+    """The first four names, and how many more."""
+    assert golden_failure("a.dpfbin", [GOOD]) is None
+    assert golden_failure("a.dpfbin", [GOOD, BAD]) == "a.dpfbin: golden run failed on 1 of 2 outputs: llm.step: token"
+    assert str(golden_failure("a.dpfbin", [BAD] * 6)).endswith("llm.step: token and 2 more")
