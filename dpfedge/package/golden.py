@@ -8,7 +8,7 @@ section; `dpfedge.binding.golden` does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,8 @@ class Golden:
     outputs: Mapping[str, GoldenTensor]
     in_place: tuple[tuple[str, str], ...]
     """(beginning of output names, beginning of input names): such an output is written into that input's memory."""
+    index: int
+    """Its place among the manifest's records, notes included."""
 
     def in_place_of(self, output: str) -> str | None:
         """The input whose memory takes `output`, or None."""
@@ -65,7 +67,7 @@ class Golden:
         return None
 
 
-def read_golden(node: Node) -> Golden | None:
+def read_golden(node: Node, index: int = 0) -> Golden | None:
     """A record with its types checked; None for a note, which names no graph."""
     if node.find("graph").absent():
         return None
@@ -78,6 +80,7 @@ def read_golden(node: Node) -> Golden | None:
         _tensors(node.find("inputs")),
         _tensors(node.find("outputs")),
         tuple(_pair(item) for item in node.find("in_place").items(limits.PORTS_MAX)),
+        index,
     )
 
 
@@ -150,8 +153,9 @@ def _tolerance(node: Node) -> float | None:
 def check_golden(manifest: Manifest, where: str) -> None:
     """Each record's ranges lie in its section, and each name finds a graph and a port of the same type."""
     sizes = {section.name: section.size for section in manifest.sections}
-    for index, record in enumerate(manifest.golden):
-        here = f"{where}: manifest.golden[{index}]"
+    ports: dict[int, _Ports] = {}  # of each graph once: a manifest can name one graph in many records
+    for record in manifest.golden:
+        here = f"{where}: manifest.golden[{record.index}]"
         for kind, tensors in (("inputs", record.inputs), ("outputs", record.outputs)):
             for port, tensor in tensors.items():
                 if tensor.offset + tensor.size > sizes[record.section]:
@@ -160,9 +164,26 @@ def check_golden(manifest: Manifest, where: str) -> None:
                         found=tensor.offset + tensor.size, allowed=sizes[record.section],
                     )  # fmt: skip
         for graph in _graphs(manifest, record, here):
-            _check_ports(record.inputs, graph.inputs, f"{here}.inputs")
-            _check_ports(record.outputs, graph.outputs, f"{here}.outputs")
-            _check_rest(record, graph, f"{here}.inputs")
+            known = ports.get(id(graph)) or ports.setdefault(id(graph), _Ports(graph))
+            _check_ports(record.inputs, known.inputs, f"{here}.inputs")
+            _check_ports(record.outputs, known.outputs, f"{here}.outputs")
+            _check_rest(record, known, f"{here}.inputs")
+
+
+class _Ports:
+    """A graph's ports by name, and the inputs that cannot read as zero."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.inputs = {port.name: port for port in graph.inputs}
+        self.outputs = {port.name: port for port in graph.outputs}
+        sizes = [(port, _bytes(port)) for port in graph.inputs]
+        self.needed = [port for port, size in sizes if size is None or size > limits.GOLDEN_TENSOR_MAX_BYTES]
+
+
+def _bytes(port: TensorSpec) -> int | None:
+    """What an input takes when it is zero; None when a dimension is dynamic."""
+    sizes = [dim for dim in port.dims if type(dim) is int]
+    return math.prod(sizes) * DTYPE_BYTES[port.dtype] if len(sizes) == len(port.dims) else None
 
 
 def _graphs(manifest: Manifest, record: Golden, here: str) -> Iterator[Graph]:
@@ -178,8 +199,7 @@ def _graphs(manifest: Manifest, record: Golden, here: str) -> Iterator[Graph]:
     yield from graphs
 
 
-def _check_ports(tensors: Mapping[str, GoldenTensor], ports: Sequence[TensorSpec], where: str) -> None:
-    known = {port.name: port for port in ports}
+def _check_ports(tensors: Mapping[str, GoldenTensor], known: Mapping[str, TensorSpec], where: str) -> None:
     for name, tensor in tensors.items():
         port = known.get(name)
         if port is None:
@@ -194,15 +214,14 @@ def _check_ports(tensors: Mapping[str, GoldenTensor], ports: Sequence[TensorSpec
             )  # fmt: skip
 
 
-def _check_rest(record: Golden, graph: Graph, where: str) -> None:
+def _check_rest(record: Golden, known: _Ports, where: str) -> None:
     """Inputs that read as zero have sizes, and not absurd ones."""
-    for port in graph.inputs:
+    for port in known.needed:
         if port.name in record.inputs:
             continue
-        sizes = [dim for dim in port.dims if type(dim) is int]
-        if len(sizes) != len(port.dims) or port.dtype not in DTYPE_BYTES:
+        if _bytes(port) is None:
             raise FormatError("input without values has no sizes", where=where, found=repr(port.name))
-        if math.prod(sizes) * DTYPE_BYTES[port.dtype] > limits.GOLDEN_TENSOR_MAX_BYTES:
-            raise FormatError(
-                "tensor is too large", where=f"{where}.{port.name}", found=sizes, allowed=limits.GOLDEN_TENSOR_MAX_BYTES
-            )
+        raise FormatError(
+            "tensor is too large", where=where, found=f"{port.name!r}: {port.dims}",
+            allowed=limits.GOLDEN_TENSOR_MAX_BYTES,
+        )  # fmt: skip

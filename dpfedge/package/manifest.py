@@ -7,6 +7,7 @@ by `verify`. Nothing here reads a file.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ from dpfedge.tensors import DTYPE_CODES, TensorSpec
 __all__ = ["KINDS", "Graph", "Licence", "Manifest", "Model", "Section", "Target", "TargetModel", "read_manifest"]
 
 KINDS: Mapping[str, bool] = {
-    "weights": True, "graph": True, "asset": True, "prefix": True, "golden": False, "licence": False,
+    "weights": True, "graph": True, "asset": True, "prefix": True, "sealed": True, "golden": False, "licence": False,
 }  # fmt: skip
 """Section kinds of version 1 → whether a reader that does not know the kind must refuse the package."""
 
@@ -147,7 +148,7 @@ def read_manifest(value: Any, where: str) -> Manifest:
         targets=tuple(_target(node) for node in root.find("targets").items(limits.TARGETS_MAX)),
         pipeline=root.find("pipeline").free(),
         licences=tuple(_licence(node) for node in root.find("licences").items()),
-        golden=tuple(filter(None, map(read_golden, root.find("golden").items()))),
+        golden=tuple(filter(None, map(read_golden, root.find("golden").items(limits.GOLDEN_MAX), itertools.count()))),
         seal=read_seal(root.find("seal")),
     )
 

@@ -73,10 +73,10 @@ def read_prefix(node: Node) -> BakedPrefix | None:
         return None
     tokens = tuple(item.integer(0, limits.TOKEN_MAX) for item in node.find("tokens").items(limits.PREFIX_TOKENS_MAX))
     if not tokens:
-        raise node.find("tokens").error("a prefix has no tokens")
+        raise node.find("tokens").error("prefix holds nothing")
     ports = list(node.find("memory").entries(limits.PORTS_MAX))
     if not ports:
-        raise node.find("memory").error("a prefix has no memory")
+        raise node.find("memory").error("prefix holds nothing")
     return BakedPrefix(
         section=node.find("section").name(),
         key={name: value.text(limits.PREFIX_KEY_MAX_BYTES) for name, value in node.find("key").entries()},
@@ -90,7 +90,7 @@ def check_memory(prefix: BakedPrefix, section_bytes: int, where: str) -> None:
     for port, stored in prefix.memory.items():
         if stored.offset + stored.size > section_bytes:
             raise FormatError(
-                "memory ends behind its section",
+                "values end behind their section",
                 where=f"{where}.memory.{port}",
                 found=stored.offset + stored.size,
                 allowed=f"at most {section_bytes}",
@@ -112,8 +112,8 @@ def _stored(node: Node) -> Stored:
     for dim in dims:
         wanted *= dim
     if stored.size != wanted:
-        raise node.find("size").error("differs from dtype and dims", found=stored.size, allowed=wanted)
+        raise node.find("size").error("size differs from dtype and dims", found=stored.size, allowed=wanted)
     if stored.offset % PREFIX_ALIGN:
         allowed = f"a multiple of {PREFIX_ALIGN}"
-        raise node.find("offset").error("memory is not aligned", found=stored.offset, allowed=allowed)
+        raise node.find("offset").error("values are not aligned", found=stored.offset, allowed=allowed)
     return stored

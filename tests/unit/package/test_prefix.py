@@ -40,15 +40,15 @@ def test_baked__record_names_its_section() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: r.update(tokens=[]), r"prefix\.tokens: a prefix has no tokens"),
+        (lambda r: r.update(tokens=[]), r"prefix\.tokens: prefix holds nothing"),
         (lambda r: r.update(tokens=[-1]), r"prefix\.tokens\[0\]: number out of range; found -1"),
         (lambda r: r.update(tokens=[0] * 131073), r"prefix\.tokens: too many elements; found 131073; allowed 131072"),
-        (lambda r: r.update(memory={}), r"prefix\.memory: a prefix has no memory"),
+        (lambda r: r.update(memory={}), r"prefix\.memory: prefix holds nothing"),
         (lambda r: r.update(key={"a": 1}), r"prefix\.key\.a: wrong type or missing; found integer; allowed text"),
         (lambda r: r.update(key={"a": "x" * 1025}), r"prefix\.key\.a: text is too long"),
         (lambda r: r.update(section="../x"), r"prefix\.section: bad name"),
-        (lambda r: r["memory"]["past.0.key"].update(size=47), r"\.size: differs from dtype and dims; found 47; allow"),
-        (lambda r: r["memory"]["past.0.key"].update(offset=8), r"\.offset: memory is not aligned; found 8"),
+        (lambda r: r["memory"]["past.0.key"].update(size=47), r"\.size: size differs from dtype and dims; found 47; allow"),
+        (lambda r: r["memory"]["past.0.key"].update(offset=8), r"\.offset: values are not aligned; found 8"),
         (lambda r: r["memory"]["past.0.key"].update(dtype="f31"), r"\.dtype: unknown dtype; found 'f31'"),
         (lambda r: r["memory"]["past.0.key"].update(dims=[-1]), r"\.dims\[0\]: number out of range"),
     ],
@@ -68,5 +68,5 @@ def test_check_memory__behind_the_section() -> None:
     assert prefix is not None
 
     check_memory(prefix, 112, "here")
-    with pytest.raises(FormatError, match=r"here\.memory\.past\.0\.key: memory ends behind its section; found 112; "):
+    with pytest.raises(FormatError, match=r"here\.memory\.past\.0\.key: values end behind their section; found 112; "):
         check_memory(prefix, 111, "here")
