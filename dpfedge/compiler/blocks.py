@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GGUF blocks in, the arrays of onnxruntime's block operators out; exactly, nothing is quantised again.
-
-`dequantise` is the float32 meaning of each block format (ggml `ggml-quants.c`) and the reference for the rest.
-"""
+"""The block form of a matrix that onnxruntime's operators take; it knows no file format (see `importer/ggml.py`)."""
 
 from __future__ import annotations
 
@@ -11,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dpfedge.compiler.importer.gguf import GgufTensor
 from dpfedge.errors import ModelError
 
-__all__ = ["BLOCK", "Blocks", "dequantise", "to_blocks", "unpermute_rows"]
+__all__ = ["BLOCK", "Blocks", "Bytes", "Floats"]
 
 BLOCK = 32
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -23,11 +19,11 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A matrix [rows, columns] for MatMulNBits, plus what that leaves out.
+    """A matrix [rows, columns] for MatMulNBits, plus what its zero points leave out.
 
-    Value = scale·(q − zero) + offset. `codes` u8[rows, blocks, 32·bits/8], `scales` f32[rows, blocks]; `offsets`
-    f32[rows, blocks], or None when every block is symmetric; `zeros` u8[rows, ⌈blocks·bits/8⌉] packed like the codes,
-    or None for the operator's default zero point (8 or 128).
+    Value = scale·(q − zero) + offset. `codes` u8[rows, blocks, block·bits/8] with the lower element in the lower bits,
+    `scales` f32[rows, blocks]; `offsets` f32[rows, blocks], or None when there are none; `zeros`
+    u8[rows, ⌈blocks·bits/8⌉] packed like codes, or None for 2^(bits−1) everywhere.
     """
 
     bits: int
@@ -35,21 +31,39 @@ class Blocks:
     scales: Floats
     offsets: Floats | None
     zeros: Bytes | None = None
+    block: int = BLOCK
 
     @property
     def shape(self) -> tuple[int, int]:
         """(rows, columns)."""
-        return self.codes.shape[0], self.codes.shape[1] * BLOCK
+        return self.codes.shape[0], self.codes.shape[1] * self.block
+
+    @property
+    def form(self) -> tuple[int, int, bool]:
+        """(bits, elements per block, own zero points): matrices of one form and width can be stacked."""
+        return self.bits, self.block, self.zeros is not None
 
     def rows(self, order: np.ndarray[Any, Any] | slice) -> Blocks:
         """The same matrix with rows chosen or reordered."""
-        offsets, zeros = (None if part is None else part[order] for part in (self.offsets, self.zeros))
-        return Blocks(self.bits, self.codes[order], self.scales[order], offsets, zeros)
+        offsets = None if self.offsets is None else self.offsets[order]
+        zeros = None if self.zeros is None else self.zeros[order]
+        return Blocks(self.bits, self.codes[order], self.scales[order], offsets, zeros, self.block)
+
+    def values(self) -> Floats:
+        """What it means: f32[rows, columns]."""
+        codes = _unpack(self.codes, self.bits).reshape(*self.scales.shape, self.block)
+        zero: Any = 1 << self.bits - 1
+        if self.zeros is not None:
+            zero = _unpack(self.zeros, self.bits)[:, : codes.shape[1], None].astype(np.float32)
+        result = self.scales[..., None] * (codes.astype(np.float32) - zero)
+        if self.offsets is not None:
+            result += self.offsets[..., None]
+        return np.asarray(result.reshape(self.shape), np.float32)
 
     @staticmethod
     def stack(parts: list[Blocks]) -> Blocks:
-        """One matrix of all rows; parts must agree in bits and columns."""
-        if len({(part.bits, part.shape[1], part.zeros is None) for part in parts}) != 1:
+        """One matrix of all rows; parts must agree in form and columns."""
+        if len({(part.form, part.shape[1]) for part in parts}) != 1:
             raise ModelError(
                 "matrices that are fused must have one block format", found=[(p.bits, p.shape) for p in parts]
             )
@@ -63,64 +77,11 @@ class Blocks:
             None
             if parts[0].zeros is None
             else np.concatenate([part.zeros for part in parts if part.zeros is not None]),
+            parts[0].block,
         )
 
 
-def _scales(tensor: GgufTensor, raw: Bytes) -> Floats:
-    values = np.ascontiguousarray(raw).view("<f2")[..., 0].astype(np.float32)
-    if not np.isfinite(values).all():
-        raise ModelError(f"tensor {tensor.name} has scales that are no numbers", remedy="fetch the file again")
-    return values
-
-
-def _nibbles(raw: Bytes) -> Bytes:
-    """u8[..., 16] as ggml packs them (low nibbles: elements 0–15) → u8[..., 32] codes."""
-    return np.concatenate([raw & 15, raw >> 4], axis=-1)
-
-
-def _split(tensor: GgufTensor) -> tuple[Floats, Floats | None, Bytes]:
-    """(scale, minimum or None, codes) of each block; codes in element order, unsigned."""
-    rows, columns = int(np.prod(tensor.shape[:-1])), tensor.shape[-1]
-    raw = tensor.data.reshape(rows, columns // BLOCK, -1)
-    if tensor.kind == "Q8_0":
-        return _scales(tensor, raw[..., :2]), None, np.bitwise_xor(raw[..., 2:], np.uint8(128))
-    if tensor.kind == "Q4_0":
-        return _scales(tensor, raw[..., :2]), None, _nibbles(raw[..., 2:])
-    if tensor.kind == "Q4_1":
-        return _scales(tensor, raw[..., :2]), _scales(tensor, raw[..., 2:4]), _nibbles(raw[..., 4:])
-    raise ModelError(f"tensor {tensor.name} has no blocks", found=tensor.kind, allowed="Q4_0, Q4_1, Q8_0")
-
-
-def to_blocks(tensor: GgufTensor) -> Blocks:
-    """The matrix for MatMulNBits: 4-bit codes repacked (element 2i low, 2i+1 high), 8-bit codes as they are."""
-    scale, minimum, codes = _split(tensor)
-    if tensor.kind == "Q8_0":
-        return Blocks(8, np.ascontiguousarray(codes), scale, None)
-    packed = codes[..., 0::2] | (codes[..., 1::2] << 4)
-    return Blocks(4, np.ascontiguousarray(packed), scale, None if minimum is None else 8 * scale + minimum)
-
-
-def dequantise(tensor: GgufTensor) -> Floats:
-    """Float32 values of any readable tensor, in its shape."""
-    if tensor.kind == "F32":
-        return tensor.data.view("<f4").reshape(tensor.shape).astype(np.float32)
-    if tensor.kind == "F16":
-        return tensor.data.view("<f2").reshape(tensor.shape).astype(np.float32)
-    if tensor.kind == "BF16":
-        return (tensor.data.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(tensor.shape)
-    scale, minimum, codes = _split(tensor)
-    zero = {"Q4_0": 8, "Q4_1": 0, "Q8_0": 128}[tensor.kind]
-    values = scale[..., None] * (codes.astype(np.float32) - zero)
-    if minimum is not None:
-        values += minimum[..., None]
-    return np.asarray(values.reshape(tensor.shape), np.float32)
-
-
-def unpermute_rows(heads: int, width: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Row order that undoes llama.cpp's Q/K permutation: its rotary pairs (2i, 2i+1) become (i, i + half) of each head.
-
-    Source: `LlamaModel.permute` in llama.cpp's convert_hf_to_gguf.py.
-    """
-    half = width // 2
-    order = np.arange(heads * width).reshape(heads, half, 2).transpose(0, 2, 1)
-    return np.ascontiguousarray(order).reshape(-1)
+def _unpack(packed: Bytes, bits: int) -> Bytes:
+    """u8[..., n] → u8[..., n·8/bits], the lowest bits first."""
+    parts = packed[..., None] >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8((1 << bits) - 1)
+    return np.asarray(parts.reshape(*packed.shape[:-1], -1), np.uint8)

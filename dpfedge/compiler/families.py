@@ -16,13 +16,16 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from dpfedge.compiler.importer.gguf import Gguf, open_gguf
+from dpfedge.compiler.decoder import build_decoder
+from dpfedge.compiler.decoder.decisions import decisions
+from dpfedge.compiler.decoder.gguf import GgufSource, gguf_shape
+from dpfedge.compiler.importer.gguf_parts import open_gguf_parts
+from dpfedge.compiler.generic import import_graphs
 from dpfedge.compiler.importer.onnx import import_onnx
 from dpfedge.compiler.importer.ort import import_ort
-from dpfedge.compiler.llama import build_llama, llama_shape
 from dpfedge.compiler.moonshine import FRAMES_MAX, TOKENS_MAX, build_moonshine
 from dpfedge.compiler.piper import build_piper, hop_samples, overlap_frames
-from dpfedge.compiler.tokenizer import special_ids, tokenizer_json
+from dpfedge.compiler.tokenizer import chat_template, special_ids, tokenizer_json
 from dpfedge.errors import ModelError
 
 __all__ = ["FAMILIES", "Family", "Imported", "Options"]
@@ -57,6 +60,8 @@ class Family:
     files: Mapping[str, str]
     load: Callable[[Mapping[str, Path], Options], Imported]
     options: tuple[str, ...] = ()
+    open: bool = False
+    """The recipe may name other roles, each of which becomes a graph; `files` is what is taken when it names none."""
 
 
 _VAD_PORTS = {"input": (1, 576), "state": (2, 1, 128), "output": (1, 1), "stateN": (2, 1, 128)}
@@ -97,40 +102,20 @@ def _moonshine(files: Mapping[str, Path], options: Options) -> Imported:
     )
 
 
-def _llama(files: Mapping[str, Path], options: Options) -> Imported:
-    gguf = open_gguf(files["model"])
-    shape = llama_shape(gguf)
-    context = min(options.context or 2048, shape.trained_context)
-    graph = build_llama(gguf, context=context, mode=options.mode)
+def _decoder(files: Mapping[str, Path], options: Options) -> Imported:
+    gguf = open_gguf_parts(files["model"])
+    shape = gguf_shape(gguf)
+    source, context = GgufSource(gguf, shape), min(options.context or 2048, shape.trained_context)
+    graph = build_decoder(source, shape, context=context, mode=options.mode)
     config = {
-        "name": gguf.get("general.name", str, files["model"].stem), "mode": options.mode, "context": context,
-        "trained_context": shape.trained_context, "layers": shape.layers, "heads": shape.heads,
-        "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary,
-        **special_ids(gguf),
+        "name": gguf.get("general.name", str, files["model"].stem), "architecture": shape.architecture,
+        "mode": options.mode, "context": context, "trained_context": shape.trained_context, "layers": shape.layers,
+        "heads": shape.heads, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width,
+        "vocabulary": shape.vocabulary, **special_ids(gguf),
     }  # fmt: skip
-    assets = {
-        "tokenizer.json": tokenizer_json(gguf),
-        "chat_template.jinja": gguf.get("tokenizer.chat_template", str).encode(),
-    }
+    assets = {"tokenizer.json": tokenizer_json(gguf), "chat_template.jinja": chat_template(gguf).encode()}
     cache = 8 * shape.layers * shape.kv_width * context
-    return Imported({"llm": graph}, config, assets, {}, _llama_decisions(gguf, options.mode, context), cache)
-
-
-def _llama_decisions(gguf: Gguf, mode: str, context: int) -> tuple[tuple[str, str], ...]:
-    kinds: dict[str, int] = {}
-    for tensor in gguf.tensors.values():
-        kinds[tensor.kind] = kinds.get(tensor.kind, 0) + 1
-    accuracy = {"exact": "activations stay float32", "fast": "activations are quantised to 8 bits per block of 32"}[
-        mode
-    ]
-    return (
-        (
-            "weights=" + ", ".join(f"{count}×{kind}" for kind, count in sorted(kinds.items())),
-            "the file's own blocks, not quantised again",
-        ),
-        (f"mode={mode}", accuracy),
-        (f"cache=f32×{context}", "written in place by GroupQueryAttention"),
-    )
+    return Imported({"llm": graph}, config, assets, {}, decisions(source, shape, options.mode, context), cache)
 
 
 def _piper(files: Mapping[str, Path], options: Options) -> Imported:
@@ -147,13 +132,17 @@ def _piper(files: Mapping[str, Path], options: Options) -> Imported:
     return Imported(graphs, config, {"voice.json": card}, {}, (("graphs=encode, decode", rule),), 64 << 20)
 
 
+_DECODER = Family({"model": "*.gguf"}, _decoder, ("mode", "context"))
+
 FAMILIES: Mapping[str, Family] = {
     "silero-vad": Family({"model": "*.onnx"}, _silero),
     "moonshine": Family(
         {"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort", "tokenizer": "tokenizer.bin"},
         _moonshine,
     ),
-    "llama": Family({"model": "*.gguf"}, _llama, ("mode", "context")),
+    "decoder": _DECODER,
+    "llama": _DECODER,
+    "onnx": Family({"main": "*.onnx"}, lambda files, options: Imported(import_graphs(files), {}, {}), open=True),
     "piper": Family({"model": "*.onnx", "card": "*.onnx.json"}, _piper),
 }
 """Family name → how to import it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge.compiler.families import FAMILIES
+from dpfedge.compiler.importer.gguf_parts import first_parts
 from dpfedge.compiler.recipe import ModelSource
 from dpfedge.errors import ModelError
 from dpfedge.models import catalogue, pull
@@ -44,15 +45,15 @@ def find_files(
         names = sorted(path.name for path in folder.iterdir() if path.is_file())
         title, licence = f"folder:{source.place}", source.licence or ""
     taken = {path for pattern in _LICENCES for path in names if Path(path).match(pattern)}
-    paths = {
-        role: folder / _one(role, pattern, source, names) for role, pattern in FAMILIES[source.family].files.items()
-    }
+    family = FAMILIES[source.family]
+    roles = source.files if family.open and source.files else family.files
+    paths = {role: folder / _one(role, pattern, source, names) for role, pattern in roles.items()}
     return ModelFilesFound(paths, title, licence, tuple(folder / name for name in sorted(taken)))
 
 
 def _one(role: str, pattern: str, source: ModelSource, names: Sequence[str]) -> str:
     wanted = source.files.get(role, pattern)
-    found = [name for name in names if Path(name).match(wanted)]
+    found = first_parts([name for name in names if Path(name).match(wanted)])
     if len(found) != 1:
         raise ModelError(
             f"{'several files' if found else 'no file'} for {role}",

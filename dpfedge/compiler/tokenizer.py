@@ -14,7 +14,7 @@ from typing import Any
 from dpfedge.compiler.importer.gguf import Gguf
 from dpfedge.errors import ModelError, Unsupported
 
-__all__ = ["special_ids", "tokenizer_json"]
+__all__ = ["chat_template", "special_ids", "tokenizer_json"]
 
 _CONTROL, _USER = (
     3,
@@ -111,6 +111,18 @@ def _added(index: int, token: str, kind: int) -> dict[str, Any]:
         "normalized": False,
         "special": kind == _CONTROL,
     }
+
+
+def chat_template(gguf: Gguf) -> str:
+    """The Jinja text that turns messages into a prompt; ModelError for a model that was not trained to chat."""
+    if "tokenizer.chat_template" not in gguf.metadata:
+        raise ModelError(
+            "the model has no chat template, so it cannot answer messages",
+            where=str(gguf.path),
+            found="no metadata tokenizer.chat_template",
+            remedy="use the instruction-tuned file of the model (its name often ends in -Instruct or -it)",
+        )
+    return str(gguf.get("tokenizer.chat_template", str))
 
 
 def special_ids(gguf: Gguf) -> dict[str, Any]:

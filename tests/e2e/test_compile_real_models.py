@@ -18,10 +18,11 @@ import onnxruntime
 
 from dpfedge.backend.api import Budget, GraphView, LowerRequest
 from dpfedge.backend.registry import Registry
-from dpfedge.compiler.blocks import dequantise
+from dpfedge.compiler.decoder import build_decoder
+from dpfedge.compiler.decoder.gguf import GgufSource, gguf_shape
 from dpfedge.compiler.emit import compile_package
+from dpfedge.compiler.importer.ggml import dequantise
 from dpfedge.compiler.importer.gguf import open_gguf
-from dpfedge.compiler.llama import build_llama, llama_shape
 from dpfedge.compiler.recipe import load_recipe
 from dpfedge.models import cached, pull
 from dpfedge.package import open_package
@@ -59,7 +60,7 @@ def load(package: Any, model: str, graph: str) -> Any:
 def reference_logits(path: Path, ids: list[int]) -> np.ndarray[Any, Any]:
     """f32[vocabulary] in NumPy from the file's own blocks."""
     gguf = open_gguf(path)
-    shape, count = llama_shape(gguf), len(ids)
+    shape, count = gguf_shape(gguf), len(ids)
 
     def weight(name: str) -> Any:
         return dequantise(gguf.tensors[name])
@@ -67,7 +68,7 @@ def reference_logits(path: Path, ids: list[int]) -> np.ndarray[Any, Any]:
     def norm(x: Any, name: str) -> Any:
         return x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.epsilon) * weight(name)
 
-    angles = np.outer(np.arange(count), shape.frequency_base ** -(np.arange(0, shape.head_dim, 2) / shape.head_dim))
+    angles = np.outer(np.arange(count), shape.rotary.base ** -(np.arange(0, shape.head_dim, 2) / shape.head_dim))
     turn = np.exp(1j * angles)[:, None]
 
     def rotate(x: Any) -> Any:
@@ -108,7 +109,9 @@ def test_llm__exact_mode() -> None:
         pull("smollm2-135m-instruct-q4_1").path("SmolLM2-135M-Instruct.Q4_1.gguf"),
         Registry.load().get("cpu"),
     )
-    model = build_llama(open_gguf(path), context=len(PROMPT), mode="exact")
+    gguf = open_gguf(path)
+    source = GgufSource(gguf, gguf_shape(gguf))
+    model = build_decoder(source, gguf_shape(gguf), context=len(PROMPT), mode="exact")
     lowered = backend.lower(LowerRequest("llm", model.SerializeToString(), "x86-64-v3", frozenset()))
     places = {name: (f"w{index}", 0, array.nbytes) for index, (name, array) in enumerate(lowered.weights.items())}
     weights = {places[name][0]: memoryview(array).cast("B") for name, array in lowered.weights.items()}

@@ -156,6 +156,7 @@ def test_limits__all_have_a_reason_nearby() -> None:
 # Modules without a test file of their own → what tests them, and why there.
 TESTED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "dpfedge/backend/api.py": ("tests/unit/plugins/dpfedge_cpu/test_backend.py", "protocols and plain records"),
+    "dpfedge/compiler/decoder/source.py": ("tests/unit/compiler/decoder/test_gguf.py", "a protocol; a file fulfils it"),
     "dpfedge/stage/api.py": ("tests/unit/pipeline/test_runner.py", "protocols and the numbers of the wire"),
     "dpfedge/serve/api.py": ("tests/unit/serve/conftest.py", "protocols; the fake runtime has their methods"),
     "dpfedge/pipeline/events.py": ("tests/unit/pipeline/test_feed.py", "plain records"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GGUF file in, its metadata and tensor views out; every count, length and offset is checked before it is followed.
 
-The file is mapped and tensors are views of it: nothing is decoded here (see `dpfedge.compiler.blocks`).
+The file is mapped and tensors are views of it: nothing is decoded here (see `importer/ggml.py`).
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,13 +20,21 @@ import numpy as np
 
 from dpfedge.errors import ModelError
 
-__all__ = ["BLOCKS", "Gguf", "GgufTensor", "open_gguf"]
+__all__ = ["BLOCKS", "BLOCK_BYTES", "Gguf", "GgufTensor", "open_gguf"]
 
 BLOCKS: Mapping[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 8: ("Q8_0", 32, 34),
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 20: ("IQ4_NL", 32, 18), 23: ("IQ4_XS", 256, 136),
     30: ("BF16", 1, 2),
 }  # fmt: skip
 """ggml type → (name, elements per block, bytes per block)."""
+BLOCK_BYTES: Mapping[str, int] = {name: size for name, _, size in BLOCKS.values()}
+_REFUSED: Mapping[int, str] = {
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    40: "NVFP4",
+}  # fmt: skip
 
 KEYS_MAX = 4096  # the largest known files have about 100
 TENSORS_MAX = 65_536  # a mixture of experts of 100 layers has about 2 000
@@ -87,9 +95,16 @@ class Gguf:
     """An open file. Its views stay valid until `close`, which refuses while any is alive."""
 
     def __init__(
-        self, path: Path, data: mmap.mmap, metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]
+        self, path: Path, data: Sequence[mmap.mmap], metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]
     ) -> None:
-        self.path, self.metadata, self.tensors, self._data = path, metadata, tensors, data
+        self.path, self.metadata, self.tensors, self._data = path, metadata, tensors, tuple(data)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Gguf]) -> Gguf:
+        """One model of several files: the metadata of the first, the tensors of all."""
+        data = [mapped for part in parts for mapped in part._data]
+        tensors = {name: tensor for part in parts for name, tensor in part.tensors.items()}
+        return cls(parts[0].path, data, parts[0].metadata, tensors)
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """Metadata `key`, a `kind`; `default` where the file has none, ModelError where there is no default either."""
@@ -112,7 +127,8 @@ class Gguf:
     def close(self) -> None:
         """Unmap the file."""
         self.tensors = {}
-        self._data.close()
+        for mapped in self._data:
+            mapped.close()
 
     def __enter__(self) -> Gguf:
         return self
@@ -125,7 +141,7 @@ class Gguf:
 
 
 def open_gguf(path: Path) -> Gguf:
-    """Map and check `path`; ModelError names the place and both sizes when bytes are missing."""
+    """Map and check one file (split models: `gguf_parts.py`); ModelError names the place and what is missing."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         if size < 24:
@@ -142,7 +158,7 @@ def open_gguf(path: Path) -> Gguf:
     for index in range(key_count):
         key = cursor.text(f"key {index}")
         metadata[key] = _value(cursor, cursor.scalar("<I", f"type of {key}"), key)
-    return Gguf(path, data, metadata, _tensors(cursor, tensor_count, metadata.get("general.alignment", 32)))
+    return Gguf(path, [data], metadata, _tensors(cursor, tensor_count, metadata.get("general.alignment", 32)))
 
 
 def _value(cursor: _Cursor, kind: int, key: str, depth: int = 0) -> Any:
@@ -193,8 +209,11 @@ def _tensor_row(cursor: _Cursor, index: int) -> tuple[str, int, tuple[int, ...],
     dims = tuple(int(cursor.scalar("<Q", f"dims of {name}")) for _ in range(rank))
     kind = cursor.scalar("<I", f"type of {name}")
     if kind not in BLOCKS:
-        names = ", ".join(title for title, *_ in BLOCKS.values())
         raise ModelError(
-            f"tensor {name} has a type dpfedge cannot read", where=str(cursor.path), found=kind, allowed=names
+            f"tensor {name} has a type dpfedge cannot read",
+            where=str(cursor.path),
+            found=_REFUSED.get(kind, f"type {kind}"),
+            allowed=", ".join(BLOCK_BYTES),
+            remedy="use a Q4_K_M, Q6_K or Q8_0 file of the model, or convert it with llama-quantize",
         )
     return name, kind, dims, cursor.scalar("<Q", f"offset of {name}")

@@ -50,7 +50,7 @@ class Prefix:
 class Place:
     """The memory of one sequence, bound to the graph once. `tokens` are the ids whose keys and values it holds.
 
-    The graph's ports are those of family `llama` in `dpfedge/compiler/GRAPHS.md`.
+    The graph's ports are those of family `decoder` in `dpfedge/compiler/GRAPHS.md`.
     """
 
     def __init__(self, graph: Executable, chunk: int) -> None:
@@ -157,7 +157,7 @@ def _context(graph: Executable) -> int:
             "not a decoder with key/value memory",
             where=f"graph {graph.name}",
             found=", ".join(odd),
-            allowed="the ports of family llama in dpfedge/compiler/GRAPHS.md",
+            allowed="the ports of family decoder in dpfedge/compiler/GRAPHS.md",
         )
     return next(_sizes(spec)[2] for spec in graph.inputs if spec.name in past)
 

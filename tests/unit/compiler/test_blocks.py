@@ -1,76 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block formats: exact values, repacking, fusing, row order."""
+"""The operators' block form: what it means, choosing rows, stacking."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_gguf import blocks
 
-from dpfedge.compiler.blocks import BLOCK, Blocks, dequantise, to_blocks, unpermute_rows
-from dpfedge.compiler.importer.gguf import GgufTensor
+from dpfedge.compiler.blocks import Blocks
 from dpfedge.errors import ModelError
 
 
-def tensor(kind: str, rows: int = 3, columns: int = 64) -> GgufTensor:
-    """A random tensor."""
-    data = np.frombuffer(blocks(kind, rows, columns, np.random.default_rng(3)), np.uint8)
-    return GgufTensor("w", kind, (rows, columns), data)
+def made(bits: int = 4, block: int = 32, *, offsets: bool = False, zeros: bool = False, rows: int = 3) -> Blocks:
+    """Random blocks for 96 columns."""
+    random, count = np.random.default_rng(bits + block + rows), 96 // block
+    codes = random.integers(0, 256, (rows, count, block * bits // 8), np.uint8)
+    scales = random.uniform(0.5, 1.5, (rows, count)).astype(np.float32)
+    least = random.uniform(-1, 1, (rows, count)).astype(np.float32) if offsets else None
+    points = random.integers(0, 256, (rows, -(-count * bits // 8)), np.uint8) if zeros else None
+    return Blocks(bits, codes, scales, least, points, block)
 
 
-def values(matrix: Blocks) -> np.ndarray:
-    """What MatMulNBits and the offsets mean together."""
-    codes = matrix.codes
-    if matrix.bits == 4:
-        codes = np.stack([codes & 15, codes >> 4], -1).reshape(*codes.shape[:2], BLOCK)
-    zero = 8 if matrix.bits == 4 else 128
-    result = matrix.scales[..., None] * (codes.astype(np.float32) - zero)
-    if matrix.offsets is not None:
-        result = result + matrix.offsets[..., None]
-    return result.reshape(matrix.shape)
+@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_values__by_hand(bits: int, block: int, zeros: bool) -> None:
+    """scale·(q − zero) + offset, element by element."""
+    matrix = made(bits, block, offsets=True, zeros=zeros)
+    assert matrix.offsets is not None
+    each = 8 // bits
+
+    def code(row: int, column: int) -> int:
+        place, inside = divmod(column % block, each)
+        return int(matrix.codes[row, column // block, place]) >> inside * bits & (1 << bits) - 1
+
+    def zero(row: int, index: int) -> int:
+        if matrix.zeros is None:
+            return 1 << bits - 1
+        return int(matrix.zeros[row, index // each]) >> index % each * bits & (1 << bits) - 1
+
+    wanted = [
+        [matrix.scales[row, column // block] * np.float32(code(row, column) - zero(row, column // block))
+         + matrix.offsets[row, column // block] for column in range(96)]
+        for row in range(3)
+    ]  # fmt: skip
+    np.testing.assert_array_equal(matrix.values(), np.array(wanted, np.float32))
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
-def test_to_blocks__same_values(kind: str) -> None:
-    """The operator's form means the same numbers as the file's blocks."""
-    source = tensor(kind)
+def test_rows__choose_and_reorder() -> None:
+    """Codes, scales, offsets and zero points follow."""
+    matrix = made(offsets=True, zeros=True)
 
-    np.testing.assert_allclose(values(to_blocks(source)), dequantise(source), rtol=0, atol=1e-6)
-
-
-def test_dequantise__by_hand() -> None:
-    """One block of each format, written out: low nibbles are elements 0 to 15."""
-    half = np.array([0.5], "<f2").tobytes()
-    least = np.array([-1.0], "<f2").tobytes()
-    nibbles = bytes([0x21]) + bytes(15)
-    four = dequantise(GgufTensor("w", "Q4_1", (1, 32), np.frombuffer(half + least + nibbles, np.uint8)))
-    eight = dequantise(GgufTensor("w", "Q8_0", (1, 32), np.frombuffer(half + bytes([255, 2]) + bytes(30), np.uint8)))
-
-    assert (four[0, 0], four[0, 1], four[0, 16]) == (-0.5, -1.0, 0.0)
-    assert (eight[0, 0], eight[0, 1], eight[0, 2]) == (-0.5, 1.0, 0.0)
+    np.testing.assert_array_equal(matrix.rows(np.array([2, 0])).values(), matrix.values()[[2, 0]])
+    np.testing.assert_array_equal(matrix.rows(slice(1, 3)).values(), matrix.values()[1:])
 
 
-def test_to_blocks__plain_floats() -> None:
-    """A tensor without blocks is refused."""
-    with pytest.raises(ModelError, match="tensor w has no blocks; found F32"):
-        to_blocks(tensor("F32"))
+def test_stack__all_rows() -> None:
+    """Rows of symmetric blocks get offsets of zero; the values stay."""
+    parts = [made(), made(offsets=True, rows=4)]
+    fused = Blocks.stack(parts)
 
-
-def test_stack__mixed_offsets() -> None:
-    """Rows of symmetric blocks get offsets of zero; other bits are refused."""
-    fused = Blocks.stack([to_blocks(tensor("Q4_0")), to_blocks(tensor("Q4_1"))])
-
-    assert fused.shape == (6, 64)
+    assert fused.shape == (7, 96)
     assert fused.offsets is not None
     assert not fused.offsets[:3].any()
+    np.testing.assert_array_equal(fused.values(), np.concatenate([part.values() for part in parts]))
+    np.testing.assert_array_equal(Blocks.stack([made(zeros=True)] * 2).values()[:3], made(zeros=True).values())
+
+
+@pytest.mark.parametrize("other", [made(8), made(4, 16), made(zeros=True)])
+def test_stack__other_form(other: Blocks) -> None:
+    """Other bits, block sizes or zero points are refused."""
     with pytest.raises(ModelError, match="must have one block format"):
-        Blocks.stack([to_blocks(tensor("Q4_0")), to_blocks(tensor("Q8_0"))])
-
-
-def test_unpermute_rows__inverse() -> None:
-    """Undoes the permutation of llama.cpp's converter."""
-    heads, width = 3, 8
-    rows = np.arange(heads * width)
-    permuted = rows.reshape(heads, 2, width // 2).swapaxes(1, 2).reshape(-1)
-
-    assert (permuted[unpermute_rows(heads, width)] == rows).all()
+        Blocks.stack([made(), other])

@@ -10,14 +10,14 @@ import onnx
 import pytest
 from dpfedge_cpu import CpuBackend
 from dpfedge_cpu.session import CpuExecutable
-from made_gguf import VOCABULARY, llama_file, reference_logits
+from made_decoder import reference_logits
+from made_gguf import VOCABULARY, llama_file
 from made_graphs import relative
 from onnx import TensorProto, helper
 
 from dpfedge.backend.api import Budget, GraphView
 from dpfedge.backend.registry import Registry
 from dpfedge.compiler.emit import compile_package
-from dpfedge.compiler.importer.gguf import open_gguf
 from dpfedge.compiler.recipe import load_recipe
 from dpfedge.errors import ModelError
 from dpfedge.package import Package, open_package
@@ -86,7 +86,7 @@ def test_compile_package__opens_and_runs(folder: Path) -> None:
     logits = graph.run({"input_ids": np.array([ids]), "attention_mask": np.ones((1, 3), np.int64), **feeds})["logits"]
 
     assert logits.shape == (1, 1, VOCABULARY)
-    assert relative(logits[0, 0], reference_logits(open_gguf(folder / "llm" / "tiny.gguf"), ids)) < 1e-4
+    assert relative(logits[0, 0], reference_logits(folder / "llm" / "tiny.gguf", ids)) < 1e-4
 
 
 def test_compile_package__manifest(folder: Path) -> None:

@@ -22,10 +22,11 @@ def test_graphs_md__describes_each_family() -> None:
         assert f"\n## {name}\n" in GRAPHS
 
 
-def test_llama__numbers_and_assets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["decoder", "llama"])
+def test_decoder__numbers_and_assets(tmp_path: Path, family: str) -> None:
     """Config and assets have the keys the contract names; the context never exceeds the trained one."""
-    found = FAMILIES["llama"].load({"model": llama_file(tmp_path)}, Options("exact", 4096))
-    section = GRAPHS.split("## llama\n")[1].split("## ")[0]
+    found = FAMILIES[family].load({"model": llama_file(tmp_path)}, Options("exact", 4096))
+    section = GRAPHS.split("## decoder\n")[1].split("## ")[0]
 
     assert found.config["context"] == 64
     assert found.memory_bytes == 2 * 4 * 2 * 32 * 64

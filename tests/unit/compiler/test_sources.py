@@ -47,3 +47,10 @@ def test_find_files__no_folder(tmp_path: Path) -> None:
     """A missing folder is named."""
     with pytest.raises(ModelError, match="no such folder"):
         find_files(source(), tmp_path)
+
+
+def test_find_files__split_model(tmp_path: Path) -> None:
+    """The parts of one split model are one file, named by its first."""
+    base = folder(tmp_path, "m-00002-of-00002.gguf", "m-00001-of-00002.gguf")
+
+    assert find_files(source("decoder"), base).paths["model"].name == "m-00001-of-00002.gguf"

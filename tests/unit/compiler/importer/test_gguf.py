@@ -74,8 +74,11 @@ def test_open_gguf__unknown_version_and_type(tmp_path: Path) -> None:
         open_gguf(path)
 
     good = gguf_bytes({}, {"w": ("F32", (4,), bytes(16))})
-    path.write_bytes(good.replace(struct.pack("<QIQ", 4, 0, 0), struct.pack("<QIQ", 4, 14, 0)))
-    with pytest.raises(ModelError, match=r"tensor w has a type dpfedge cannot read; found 14"):
+    path.write_bytes(good.replace(struct.pack("<QIQ", 4, 0, 0), struct.pack("<QIQ", 4, 39, 0)))
+    with pytest.raises(
+        ModelError,
+        match=r"tensor w has a type dpfedge cannot read; found MXFP4; allowed .* convert it with llama-quantize",
+    ):
         open_gguf(path)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiny GGUF files made in memory, and a float32 Llama in NumPy to compare graphs with."""
+"""Tiny GGUF files made in memory; `made_decoder.py` computes with them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from dpfedge.compiler.blocks import dequantise
-from dpfedge.compiler.importer.gguf import Gguf
-from dpfedge.compiler.llama import llama_shape
-
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
-Array = np.ndarray[Any, Any]
+TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12,
+         "Q5_K": 13, "Q6_K": 14, "IQ4_NL": 20, "IQ4_XS": 23, "BF16": 30}  # fmt: skip
+# kind → (elements, bytes) of a block, and where its float16 scale and minimum stand
+_LAYOUT: dict[str, tuple[int, int, int, int | None]] = {
+    "Q4_0": (32, 18, 0, None), "Q4_1": (32, 20, 0, 2), "Q5_0": (32, 22, 0, None), "Q5_1": (32, 24, 0, 2),
+    "Q8_0": (32, 34, 0, None), "Q2_K": (256, 84, 80, 82), "Q3_K": (256, 110, 108, None), "Q4_K": (256, 144, 0, 2),
+    "Q5_K": (256, 176, 0, 2), "Q6_K": (256, 210, 208, None), "IQ4_NL": (32, 18, 0, None),
+    "IQ4_XS": (256, 136, 0, None),
+}  # fmt: skip
+# the size of a scale that gives weights of about the same size in every kind, and how many of it centre the K formats
+_SCALE = {"Q8_0": 0.004, "Q5_0": 0.02, "Q5_1": 0.02, "Q2_K": 0.005, "Q3_K": 0.0015, "Q4_K": 0.0005, "Q5_K": 0.00025,
+          "Q6_K": 0.00003, "IQ4_NL": 0.001, "IQ4_XS": 0.00005}  # fmt: skip
+_CENTRE = {"Q2_K": 1.5, "Q4_K": 7.5, "Q5_K": 15.0}
 
 
 def blocks(kind: str, rows: int, columns: int, random: np.random.Generator) -> bytes:
@@ -23,15 +30,23 @@ def blocks(kind: str, rows: int, columns: int, random: np.random.Generator) -> b
         return (random.standard_normal((rows, columns)) * 0.2).astype("<f4").tobytes()
     if kind == "F16":
         return (random.standard_normal((rows, columns)) * 0.2).astype("<f2").tobytes()
-    count = rows * columns // 32
-    scale = (random.uniform(0.01, 0.05, (count, 1))).astype("<f2").view(np.uint8)
-    if kind == "Q8_0":
-        return np.concatenate([scale, random.integers(0, 256, (count, 32), np.uint8)], 1).tobytes()
-    codes = random.integers(0, 256, (count, 16), np.uint8)
-    if kind == "Q4_0":
-        return np.concatenate([scale, codes], 1).tobytes()
-    minimum = (-random.uniform(0.1, 0.5, (count, 1))).astype("<f2").view(np.uint8)
-    return np.concatenate([scale, minimum, codes], 1).tobytes()
+    if kind == "BF16":
+        values = (random.standard_normal((rows, columns)) * 0.2).astype("<f4")
+        return (values.view("<u4") >> 16).astype("<u2").tobytes()
+    elements, size, scale_at, least_at = _LAYOUT[kind]
+    count = rows * columns // elements
+    data = random.integers(0, 256, (count, size), np.uint8)
+    usual = _SCALE.get(kind, 0.03)
+    data[:, scale_at : scale_at + 2] = _halves(random.uniform(usual / 2, usual * 2, (count, 1)))
+    if least_at is not None:  # the K formats subtract their minimum, the older ones add it
+        low, high = (0.8, 1.2) if kind in _CENTRE else (-0.5, -0.1)
+        least = random.uniform(low, high, (count, 1)) * _CENTRE.get(kind, 1.0) * (usual if kind in _CENTRE else 1.0)
+        data[:, least_at : least_at + 2] = _halves(least)
+    return data.tobytes()
+
+
+def _halves(values: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return values.astype("<f2").view(np.uint8)
 
 
 def value(item: Any) -> bytes:
@@ -125,43 +140,3 @@ def llama_file(folder: Path, kind: str = "Q4_1", *, head: bool = False, **change
     path = folder / "tiny.gguf"
     path.write_bytes(gguf_bytes({**METADATA, **changes}, llama_tensors(kind, head=head)))
     return path
-
-
-def reference_logits(gguf: Gguf, ids: list[int]) -> Array:
-    """f32[vocabulary] behind the last of `ids`, in NumPy, with the rotary pairs as llama.cpp's files have them."""
-    shape, count = llama_shape(gguf), len(ids)
-    weights = {name: dequantise(tensor) for name, tensor in gguf.tensors.items()}
-    angles = np.outer(np.arange(count), shape.frequency_base ** -(np.arange(0, shape.head_dim, 2) / shape.head_dim))
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-
-    def norm(x: Array, name: str) -> Array:
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.epsilon) * weights[name]
-
-    def rotate(x: Array) -> Array:
-        out = np.empty_like(x)
-        out[..., 0::2] = x[..., 0::2] * cos - x[..., 1::2] * sin
-        out[..., 1::2] = x[..., 0::2] * sin + x[..., 1::2] * cos
-        return out
-
-    x = weights["token_embd.weight"][ids].astype(np.float64)
-    mask = np.triu(np.full((count, count), -np.inf), 1)
-    for layer in range(shape.layers):
-        base = f"blk.{layer}"
-        h = norm(x, f"{base}.attn_norm.weight")
-        q, k, v = (
-            (h @ weights[f"{base}.attn_{part}.weight"].T).reshape(count, -1, shape.head_dim) for part in ("q", "k", "v")
-        )
-        k, v = (np.repeat(part, shape.heads // shape.kv_heads, 1) for part in (rotate(k), v))
-        scores = np.einsum("ihd,jhd->hij", rotate(q), k) / np.sqrt(shape.head_dim) + mask
-        scores = np.exp(scores - scores.max(-1, keepdims=True))
-        scores /= scores.sum(-1, keepdims=True)
-        x = x + np.einsum("hij,jhd->ihd", scores, v).reshape(count, -1) @ weights[f"{base}.attn_output.weight"].T
-        h = norm(x, f"{base}.ffn_norm.weight")
-        gate = h @ weights[f"{base}.ffn_gate.weight"].T
-        x = (
-            x
-            + (gate / (1 + np.exp(-gate)) * (h @ weights[f"{base}.ffn_up.weight"].T))
-            @ weights[f"{base}.ffn_down.weight"].T
-        )
-    head = weights.get("output.weight", weights["token_embd.weight"])
-    return np.asarray(norm(x[-1], "output_norm.weight") @ head.T, np.float32)
