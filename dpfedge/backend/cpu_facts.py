@@ -6,10 +6,12 @@ It is the one door from plugins to `dpfedge.hardware`; it loads no native librar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpfedge.hardware.cpu import read_cpu
+from dpfedge.hardware.source.accelerator import kernel_release, kernel_version
 from dpfedge.hardware.source.memory import read_limits, read_memory, usable_bytes
 from dpfedge.hardware.source.root import Root
 
@@ -31,6 +33,8 @@ class CpuFacts:
     """Logical cores this process may run on."""
     memory_bytes: int
     """What one process may use at most: main memory, or less where a cgroup says so; 0 when unknown."""
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    """`kernel`: its version as numbers, for the driver ranges of whitelists; empty when unknown."""
 
 
 def cpu_facts(sysroot: str | Path = "/") -> CpuFacts:
@@ -38,4 +42,6 @@ def cpu_facts(sysroot: str | Path = "/") -> CpuFacts:
     root = Root(sysroot)
     cpu = read_cpu(root)
     memory = usable_bytes(read_memory(root), read_limits(root))
-    return CpuFacts(cpu.arch, cpu.model, cpu.level, cpu.features, len(cpu.allowed), memory)
+    kernel = kernel_version(kernel_release(root))
+    drivers = {} if kernel is None else {"kernel": kernel}
+    return CpuFacts(cpu.arch, cpu.model, cpu.level, cpu.features, len(cpu.allowed), memory, drivers)

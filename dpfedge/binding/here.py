@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dpfedge.backend.registry import Registry
 from dpfedge.binding.bind import bind
 from dpfedge.binding.bound import Bound
 from dpfedge.binding.devices import Found, find_devices
+from dpfedge.binding.seal import Vouch, attach_seal
 from dpfedge.hardware.board import AUTO, Board, find_board
 from dpfedge.hardware.probe import Machine, probe
+from dpfedge.hardware.sysroot import machine_root
 from dpfedge.package.reader import Package
 from dpfedge.plugin.manager import load_plugins
 
@@ -32,10 +35,14 @@ class Here:
 
 
 def look(board: str = AUTO, *, sysroot: str | Path = "/", registry: Registry | None = None) -> Here:
-    """Probe the machine below `sysroot` and find its board and devices; BoardError when it is not `board`."""
-    machine = probe(sysroot)
-    chosen = find_board(board, machine)
-    return Here(machine, chosen, find_devices(load_plugins() if registry is None else registry, sysroot))
+    """Probe the machine below `sysroot` (a folder, or the tar file of a recording) and find its board and devices.
+
+    BoardError when it is not `board`.
+    """
+    with machine_root(sysroot) as root:
+        machine = probe(root)
+        chosen = find_board(board, machine)
+        return Here(machine, chosen, find_devices(load_plugins() if registry is None else registry, root))
 
 
 def bind_here(
@@ -45,7 +52,13 @@ def bind_here(
     sysroot: str | Path = "/",
     registry: Registry | None = None,
     allow_fallback: Sequence[str] = (),
+    check: Literal["fast", "full"] = "fast",
+    vouch: Vouch | None = None,
 ) -> Bound:
-    """Choose a target of `package` for this machine, which must be `board`; BoardError or BindError say why not."""
+    """Choose a target of `package` for this machine, which must be `board`; BoardError or BindError say why not.
+
+    On this very machine with the sidecar beside the package, when it passes `check` and `vouch` and fits.
+    """
     here = look(board, sysroot=sysroot, registry=registry)
-    return bind(package, here.board, here.found, allow_fallback=allow_fallback)
+    bound = bind(package, here.board, here.found, allow_fallback=allow_fallback)
+    return attach_seal(bound, check=check, vouch=vouch) if str(sysroot) == "/" else bound

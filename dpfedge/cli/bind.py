@@ -19,7 +19,8 @@ HELP = """Say which target of a package runs here, and why; exit code 3 when non
 
 examples:
   dpfedge bind voice.dpfbin --board host --explain
-  dpfedge bind voice.dpfbin --json"""
+  dpfedge bind voice.dpfbin --json
+  dpfedge bind voice.dpfbin --sysroot car.tar --explain     a machine that is not here, see `dpfedge probe --record`"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--explain", action="store_true", help="show the whitelist, the compiler's decisions and refusals"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--sysroot", default="/", metavar="DIR", help="a recorded machine instead of this one")
+    parser.add_argument(
+        "--sysroot", default="/", metavar="DIR", help="a recorded machine (folder or .tar) instead of this one"
+    )
     parser.add_argument(
         "--allow-fallback",
         action="append",

@@ -8,6 +8,7 @@ import json
 
 from dpfedge.hardware.board import AUTO, boards, find_board, match_board
 from dpfedge.hardware.probe import probe
+from dpfedge.hardware.sysroot import machine_root
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -18,12 +19,15 @@ HELP = "List the known boards, and which of them this machine is.\n\nexample: dp
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--json", action="store_true", help="print one JSON list")
-    parser.add_argument("--sysroot", default="/", metavar="DIR", help="a recorded machine instead of this one")
+    parser.add_argument(
+        "--sysroot", default="/", metavar="DIR", help="a recorded machine (folder or .tar) instead of this one"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print every board with whether the machine is it."""
-    machine = probe(args.sysroot)
+    with machine_root(args.sysroot) as root:
+        machine = probe(root)
     chosen = find_board(AUTO, machine).id
     rows = []
     for board in boards():

@@ -5,31 +5,65 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+from dpfedge.hardware.accelerators import Accelerator
 from dpfedge.hardware.cpu import Cache, Cpu
 from dpfedge.hardware.probe import Machine, probe
+from dpfedge.hardware.sysroot import machine_root
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "probe"
-HELP = """Show what this machine is: CPU, caches, memory, limits, device tree, PCI devices.
+HELP = """Show what this machine is: CPU, caches, memory, limits, device tree, PCI devices, GPUs; or record it.
 
-example: dpfedge probe --json"""
+examples:
+  dpfedge probe --json
+  dpfedge probe --record car --tar car.tar     what binding needs of this machine, for `dpfedge bind --sysroot car.tar`
+
+A recording holds no serial number, host name, MAC address or user name; its files are listed in
+`dpfedge/hardware/RECORDING.md`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--sysroot", default="/", metavar="DIR", help="a recorded machine instead of this one")
+    parser.add_argument(
+        "--sysroot", default="/", metavar="DIR", help="a recorded machine (folder or .tar) instead of this one"
+    )
+    parser.add_argument("--record", type=Path, metavar="DIR", help="write what was read into a new folder")
+    parser.add_argument("--tar", type=Path, metavar="FILE", help="write what was read into a tar file")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Probe and print."""
-    machine = probe(args.sysroot)
+    """Probe and print, or record."""
+    with machine_root(args.sysroot) as root:
+        if args.record or args.tar:
+            return _record(root, args)
+        machine = replace(probe(root), sysroot=os.path.realpath(args.sysroot))
     print(json.dumps(asdict(machine), default=_plain, indent=2) if args.json else "\n".join(_lines(machine)))
+    return 0
+
+
+def _record(root: Path, args: argparse.Namespace) -> int:
+    from dpfedge.hardware.recording import record, write_folder, write_tar
+
+    files = record(root)
+    for place, write in ((args.record, write_folder), (args.tar, write_tar)):
+        if place is not None:
+            write(files, place)
+    places = [str(place) for place in (args.record, args.tar) if place is not None]
+    size = sum(map(len, files.values()))
+    if args.json:
+        print(json.dumps({"recorded": places, "bytes": size, "files": list(files)}, indent=2))
+    else:
+        print(
+            "\n".join([f"recorded {len(files)} files, {size} bytes: {', '.join(places)}", *map("  {}".format, files)])
+        )
     return 0
 
 
@@ -56,6 +90,7 @@ def _lines(machine: Machine) -> Iterator[str]:
     if machine.dmi:
         yield f"dmi        {', '.join(f'{key} {value}' for key, value in machine.dmi.items())}"
     yield from (f"pci        {device.address} {device.id} {device.name}" for device in machine.displays)
+    yield from (f"gpu        {_accelerator(gpu)}" for gpu in machine.accelerators)
     yield from (f"note       {note}" for note in machine.notes)
 
 
@@ -67,6 +102,18 @@ def _cores(cpu: Cpu) -> str:
 def _cache(cache: Cache) -> str:
     shared = f", shared by {cache.shared_by} cores" if cache.shared_by > 1 else ""
     return f"L{cache.level} {cache.kind} {_size(cache.size_bytes)}{shared} ({cache.cluster})"
+
+
+def _accelerator(gpu: Accelerator) -> str:
+    parts = [f"{gpu.place} {gpu.kind} {gpu.name}, {gpu.arch or 'unknown architecture'}"]
+    if gpu.unified_memory:
+        parts.append("shares the memory")
+    elif gpu.memory_bytes is not None:
+        parts.append(_size(gpu.memory_bytes))
+    parts += [f"driver {name} {version}" for name, version in gpu.drivers.items()] or ["no driver"]
+    if gpu.parts:
+        parts.append(f"split into {len(gpu.parts)}: {' '.join(gpu.parts)}")
+    return ", ".join(parts)
 
 
 def _limits(cpus: float | None, memory: int | None, version: int | None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dpfedge.hardware.architecture import LEVELS, PARTS, features_of, level_of
 from dpfedge.hardware.source.cpuinfo import CpuInfo, read_auxv, read_cpuinfo
-from dpfedge.hardware.source.root import Root, core_list
+from dpfedge.hardware.source.root import Root, core_list, label, whole
 
 __all__ = ["Cache", "Cluster", "Cpu", "read_cpu"]
 
@@ -90,7 +90,7 @@ def _architecture(root: Root, info: CpuInfo | None) -> str:
     told = os.uname().machine if root.live else root.text("proc/sys/kernel/arch")
     if told is None:
         return (info.arch if info is not None else None) or "unknown"
-    return _NAMES.get(told, told)
+    return _NAMES.get(told, label(told))
 
 
 def _words(root: Root, arch: str, info: CpuInfo | None, notes: list[str]) -> frozenset[str]:
@@ -185,4 +185,5 @@ def _size(text: str | None) -> int | None:
     """Bytes of `48K` or `3M`, as the kernel writes cache sizes."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     digits = (text or "").rstrip("KMG")
-    return int(digits) * units.get((text or "")[len(digits) :], 1) if digits.isdecimal() else None
+    number = whole(digits)
+    return None if number is None else number * units.get((text or "")[len(digits) :], 1)

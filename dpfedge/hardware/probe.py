@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpfedge.hardware.accelerators import Accelerator, kernel_release, read_accelerators
 from dpfedge.hardware.cpu import Cpu, read_cpu
 from dpfedge.hardware.source.cpuinfo import read_auxv
 from dpfedge.hardware.source.devicetree import DeviceTree, read_device_tree, read_dmi
@@ -19,7 +20,7 @@ from dpfedge.hardware.source.memory import Limits, Memory, read_limits, read_mem
 from dpfedge.hardware.source.pci import PciDevice, read_pci
 from dpfedge.hardware.source.root import Root
 
-__all__ = ["Machine", "probe"]
+__all__ = ["Machine", "probe", "probe_root"]
 
 _PAGE = re.compile(r"^KernelPageSize:\s*([0-9]{1,6}) kB$", re.MULTILINE)
 
@@ -37,6 +38,9 @@ class Machine:
     device_tree: DeviceTree | None
     dmi: Mapping[str, str]
     displays: tuple[PciDevice, ...]
+    """Display controllers and accelerators on the PCI bus."""
+    accelerators: tuple[Accelerator, ...]
+    """GPUs and the like, on the bus or inside the chip, with their drivers."""
     sysroot: str
     notes: tuple[str, ...]
     """What was hidden or contradictory, and what was taken instead."""
@@ -75,17 +79,24 @@ class Machine:
 
 def probe(sysroot: str | Path = "/") -> Machine:
     """The machine below `sysroot`; `/` is this one. Never fails: `notes` says what could not be found out."""
-    root = Root(sysroot)
+    return probe_root(Root(sysroot))
+
+
+def probe_root(root: Root) -> Machine:
+    """The machine whose files `root` reads."""
     cpu, memory = read_cpu(root), read_memory(root)
+    kernel = kernel_release(root)
+    tree, displays = read_device_tree(root), read_pci(root)
     machine = Machine(
         cpu=cpu,
         memory=memory,
         limits=read_limits(root),
         page_bytes=_page_bytes(root),
-        kernel=root.text("proc/sys/kernel/osrelease") or (os.uname().release if root.live else "unknown"),
-        device_tree=read_device_tree(root),
+        kernel=kernel,
+        device_tree=tree,
         dmi=read_dmi(root),
-        displays=read_pci(root),
+        displays=displays,
+        accelerators=read_accelerators(root, tree.compatible if tree else (), displays, kernel),
         sysroot=root.path,
         notes=cpu.notes if memory.total else (*cpu.notes, "/proc/meminfo does not tell the memory"),
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpfedge.hardware.architecture import HWCAPS, hwcap_words
-from dpfedge.hardware.source.root import Root
+from dpfedge.hardware.source.root import Root, label
 
 __all__ = ["CpuInfo", "read_auxv", "read_cpuinfo"]
 
@@ -55,7 +55,7 @@ def read_cpuinfo(root: Root) -> CpuInfo | None:
     model = _MODEL.search(text)
     return CpuInfo(
         arch="aarch64" if ids or "asimd" in words else "x86_64" if "lm" in words else None,
-        model=model[1].strip() if model else None,
+        model=label(model[1]) if model else None,
         words=words,
         processors=processors,
         physical=_physical(text, len(processors)),

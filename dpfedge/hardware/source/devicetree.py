@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpfedge.hardware.source.root import Root
+from dpfedge.hardware.source.root import Root, label
 
 __all__ = ["DeviceTree", "read_device_tree", "read_dmi"]
 
@@ -36,4 +36,4 @@ def read_device_tree(root: Root) -> DeviceTree | None:
 def read_dmi(root: Root) -> Mapping[str, str]:
     """`vendor`, `product`, `board` and `bios` as far as the firmware fills them in."""
     texts = {name: root.text(f"sys/class/dmi/id/{file}") for name, file in _DMI.items()}
-    return {name: text for name, text in texts.items() if text}
+    return {name: label(text) for name, text in texts.items() if text}

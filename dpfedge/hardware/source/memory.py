@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpfedge.hardware.source.root import Root
+from dpfedge.hardware.source.root import Root, whole
 
 __all__ = ["Limits", "Memory", "read_limits", "read_memory", "usable_bytes"]
 
+_GROUPS_MAX = 64  # controllers, and levels of one; the kernel has about 15 controllers
 _UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as the largest multiple of the page size
 
 
@@ -39,9 +40,9 @@ def read_memory(root: Root) -> Memory:
     values: dict[str, int] = {}
     for line in (root.text("proc/meminfo") or "").splitlines():
         key, _, rest = line.partition(":")
-        number = rest.split()[:1]
-        if key in ("MemTotal", "MemAvailable", "MemFree") and number and number[0].isdecimal():
-            values[key] = int(number[0]) * 1024
+        number = whole(rest.partition("kB")[0].strip())
+        if key in ("MemTotal", "MemAvailable", "MemFree") and number is not None:
+            values[key] = number * 1024
     return Memory(values.get("MemTotal", 0), values.get("MemAvailable", values.get("MemFree", 0)))
 
 
@@ -73,20 +74,21 @@ def read_limits(root: Root) -> Limits:
 
 
 def _groups(root: Root) -> dict[str, str]:
-    lines = [line.split(":", 2) for line in (root.text("proc/self/cgroup") or "").splitlines()]
+    lines = [line.split(":", 2) for line in (root.text("proc/self/cgroup") or "").splitlines()[:_GROUPS_MAX]]
     return {parts[1]: parts[2] for parts in lines if len(parts) == 3}
 
 
 def _upwards(mount: str, group: str) -> Iterator[str]:
     # A container sees its own group as the mount's root while the path names the host's, so the root always counts.
-    steps = [step for step in group.split("/") if step and step != ".."]
+    steps = [step for step in group.split("/", _GROUPS_MAX) if step and step != ".."][:_GROUPS_MAX]
     for count in range(len(steps), -1, -1):
         yield "/".join([mount, *steps[:count]])
 
 
 def _cpus_v2(text: str | None) -> float | None:
-    quota, _, period = (text or "max").partition(" ")
-    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None
+    first, _, second = (text or "max").partition(" ")
+    quota, period = whole(first), whole(second)
+    return quota / period if quota is not None and period else None
 
 
 def _cpus_v1(root: Root, place: str) -> float | None:
@@ -95,4 +97,5 @@ def _cpus_v1(root: Root, place: str) -> float | None:
 
 
 def _bytes(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and int(text) < _UNLIMITED else None
+    size = whole(text or "")
+    return size if size is not None and size < _UNLIMITED else None

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small files below one root directory: `/` of this machine, or a recording of another one.
 
-It starts no process, opens no socket and never reads outside the root. What cannot be read is None; the reason is kept.
+It starts no process, opens no socket and never reads outside the root: links of a recording are followed as if its
+folder were `/`. What cannot be read is None; the reason is kept.
 """
 
 from __future__ import annotations
 
 import os
+import stat
+from itertools import islice
 from pathlib import Path
 
 from dpfedge import limits
 
-__all__ = ["Root", "core_list"]
+__all__ = ["Root", "core_list", "label", "whole"]
+
+_LINKS_MAX = 40  # as the kernel's own path walk
+_TEXTS_MAX = 64  # a device tree's root has under ten names
+_LABEL_MAX = 200
+_DIGITS_MAX = 18  # fits 64 bits
+_KINDS = {stat.S_IFDIR: "Is a directory", stat.S_IFIFO: "a pipe, not a file", stat.S_IFSOCK: "a socket, not a file"}
 
 
 class Root:
@@ -22,7 +31,8 @@ class Root:
         self.live = self.path == "/"
         """The root is this machine, so that what the kernel tells the process counts too."""
         self.unreadable: dict[str, str] = {}
-        """Paths that exist but gave nothing, and why (EACCES, EAGAIN of a gated sensor, …)."""
+        """Paths that exist but gave nothing or not all, and why (EACCES, EAGAIN of a gated sensor, …)."""
+        self._folders: dict[str, str | None] = {"": self.path}
 
     def text(self, path: str) -> str | None:
         """The file's text, without surrounding white space and NUL bytes."""
@@ -35,18 +45,24 @@ class Root:
         if place is None:
             return None
         try:
+            if not self.live and (kind := stat.S_IFMT(os.lstat(place).st_mode)) != stat.S_IFREG:
+                self.unreadable[path] = _KINDS.get(kind, "a device, not a file")
+                return None
             # os.read, because buffered text reads of a gated sensor (EAGAIN) end in TypeError instead of OSError
             descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             self._missing(path, error)
             return None
         try:
-            return _read(descriptor)
+            data = _read(descriptor)
         except OSError as error:
             self._missing(path, error)
             return None
         finally:
             os.close(descriptor)
+        if len(data) == limits.PROBE_FILE_MAX_BYTES:
+            self.unreadable[path] = f"only its first {limits.PROBE_FILE_MAX_BYTES} bytes were read"
+        return data
 
     def number(self, path: str, base: int = 10) -> int | None:
         """The file's one integer."""
@@ -59,33 +75,60 @@ class Root:
 
     def texts(self, path: str) -> tuple[str, ...]:
         """The texts of a device tree string list, in order."""
-        data = self.bytes(path) or b""
-        return tuple(part.decode("utf-8", "replace") for part in data.rstrip(b"\0\n").split(b"\0") if part)
+        parts = [part for part in (self.bytes(path) or b"").rstrip(b"\0\n").split(b"\0") if part]
+        return tuple(label(part.decode("utf-8", "replace")) for part in parts[:_TEXTS_MAX])
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The sorted entries of a directory; none when it is missing."""
+        """The sorted entries of a directory, at most `limits.PROBE_ENTRIES_MAX`; none when it is missing."""
         place = self._place(path)
+        if place is None:
+            return ()
         try:
-            return tuple(sorted(os.listdir(place))) if place is not None else ()
+            with os.scandir(place) as entries:
+                found = [entry.name for entry in islice(entries, limits.PROBE_ENTRIES_MAX)]
         except OSError as error:
             self._missing(path, error)
             return ()
+        if len(found) == limits.PROBE_ENTRIES_MAX:
+            self.unreadable[path] = f"only {limits.PROBE_ENTRIES_MAX} of its entries were read"
+        return tuple(sorted(found))
 
     def has(self, path: str) -> bool:
         """Whether something is there."""
         place = self._place(path)
-        return place is not None and os.path.exists(place)
+        return place is not None and os.path.lexists(place)
 
     def _place(self, path: str) -> str | None:
-        joined = os.path.join(self.path, path)
         if self.live:
-            return joined
+            return os.path.join(self.path, path)
         # A recording is foreign data: its links, absolute ones above all, must not lead to this machine's files.
-        real = os.path.realpath(joined)
-        if real == self.path or real.startswith(self.path + os.sep):
-            return real
-        self.unreadable[path] = "the link leaves the recording"
-        return None
+        head, _, name = path.rpartition("/")
+        if head not in self._folders:
+            self._folders[head] = self._resolve(head, path)
+        folder = self._folders[head]
+        return None if folder is None else self._resolve(f"{folder[len(self.path) :]}/{name}", path)
+
+    def _resolve(self, inner: str, asked: str) -> str | None:
+        """Where `inner` leads with every link followed inside the root; None, with a note, when it never ends."""
+        ahead, done, links = inner.split("/")[::-1], list[str](), 0
+        while ahead:
+            part = ahead.pop()
+            if part in ("", ".", ".."):
+                del done[len(done) - (part == "..") :]
+                continue
+            try:
+                link = os.readlink("/".join([self.path, *done, part]))
+            except OSError:  # no link, or nothing there: opening it will tell
+                done.append(part)
+                continue
+            links += 1
+            if links > _LINKS_MAX:
+                self.unreadable[asked] = "too many links"
+                return None
+            if link.startswith("/"):
+                done.clear()
+            ahead += link.split("/")[::-1]
+        return "/".join([self.path, *done])
 
     def _missing(self, path: str, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -101,12 +144,23 @@ def _read(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
+def whole(text: str) -> int | None:
+    """The number in plain decimal digits; None for anything else and for one beyond 64 bits."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX else None
+
+
+def label(text: str) -> str:
+    """A name as a person may see it: short, on one line, and with nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text[:_LABEL_MAX]).strip()
+
+
 def core_list(text: str | None) -> tuple[int, ...]:
     """The cores in a kernel list such as `0-3,8`; what is not one gives none."""
     cores: set[int] = set()
     for part in (text or "").split(","):
         first, _, last = part.strip().partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) > limits.CORES_MAX:
+        start, end = whole(first), whole(last or first)
+        if start is None or end is None or end > limits.CORES_MAX:
             return ()
-        cores.update(range(int(first), int(last or first) + 1))
+        cores.update(range(start, end + 1))
     return tuple(sorted(cores))

@@ -57,6 +57,7 @@ class CpuBackend:
                 unified_memory=True,
                 facts={"cores": facts.cores},
             )
+                drivers=facts.drivers,
         ]
 
     def capabilities(self, device: Device) -> Capabilities:

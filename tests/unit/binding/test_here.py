@@ -30,7 +30,7 @@ TARGETS = (
     ("machine", "board", "target"),
     [
         ("orin", "orin", "orin"), ("orin-nano", "orin-nano", "orin"), ("thor", "thor", "arm"),
-        ("rk3588", "rk3588", "arm"), ("imx95", "host", "arm"), ("h100", "h100", "x86-vnni"),
+        ("rk3588", "rk3588", "arm"), ("imx95", "imx95", "arm"), ("h100", "h100", "x86-vnni"),
         ("mi300x", "mi300x", "x86-vnni"), ("x86", "host", "x86"),
     ],
 )  # fmt: skip

@@ -107,6 +107,20 @@ def test_bind__json(package: str, record: Record, capsys: pytest.CaptureFixture[
     assert (data["board"], data["target"], data["devices"]) == ("host", "x86", {"vad": "cpu:0"})
 
 
+def test_bind__recording_of_this_machine_answers_as_it_does(
+    package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Folder and tar file give the same JSON, byte for byte, as the machine itself."""
+    assert main(["probe", "--record", str(tmp_path / "car"), "--tar", str(tmp_path / "car.tar")]) == 0
+    capsys.readouterr()
+
+    answers = []
+    for sysroot in ([], ["--sysroot", str(tmp_path / "car")], ["--sysroot", str(tmp_path / "car.tar")]):
+        codes = main(["bind", package, "--json", *sysroot]), main(["bind", package, "--explain", *sysroot])
+        answers.append((codes, capsys.readouterr().out))
+    assert answers[0] == answers[1] == answers[2]
+
+
 def test_bind__no_such_package(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A missing file is an error with its path, not a traceback; as JSON too."""
     assert main(["bind", str(tmp_path / "no.dpfbin")]) == 4

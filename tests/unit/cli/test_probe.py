@@ -33,6 +33,7 @@ def test_probe__text_of_a_board(record: Record, capsys: pytest.CaptureFixture[st
         "kernel     6.1.75-vendor-rk35xx",
         "model      Radxa ROCK 5B",
         "compatible radxa,rock-5b rockchip,rk3588",
+        "gpu        rockchip,rk3588 gpu.arm Mali-G610, mali-g610, shares the memory, no driver",
     ]
 
 
@@ -52,6 +53,36 @@ def test_probe__notes(record: Record, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["probe", "--sysroot", str(record("no-sys"))]) == 0
 
     assert "note       /sys/devices/system/cpu is hidden; cores are counted from the" in capsys.readouterr().out
+
+
+def test_probe__records_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Folder and tar file at once; the list of what was written is shown."""
+    assert main(["probe", "--record", str(tmp_path / "a car"), "--tar", str(tmp_path / "a car.tar")]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("recorded ")
+    assert "  proc/meminfo" in lines
+    assert (tmp_path / "a car/proc/meminfo").exists()
+    assert main(["probe", "--sysroot", str(tmp_path / "a car.tar"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sysroot"] == str(tmp_path / "a car.tar")
+
+
+def test_probe__records_as_json(record: Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where, how much and which files, of a recording of a recording too; a full folder is refused."""
+    command = ["probe", "--sysroot", str(record("rk3588")), "--record", str(tmp_path / "again"), "--json"]
+    assert main(command) == 0
+
+    data = json.loads(capsys.readouterr().out)
+    assert data["recorded"] == [str(tmp_path / "again")]
+    assert "proc/device-tree/compatible" in data["files"]
+    assert main(command) == 2
+    assert "the folder is not empty" in capsys.readouterr().err
+
+
+def test_probe__names_a_sysroot_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty answer would look like an empty machine."""
+    assert main(["probe", "--sysroot", str(tmp_path / "none")]) == 2
+    assert "there is no such folder or recording" in capsys.readouterr().err
 
 
 def test_probe__json(record: Record, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,7 +135,7 @@ def test_load__far_off_id() -> None:
     ("machine", "board"),
     [
         ("orin", "orin"), ("orin-nano", "orin-nano"), ("thor", "thor"), ("rk3588", "rk3588"), ("h100", "h100"),
-        ("mi300x", "mi300x"), ("x86", "host"), ("imx95", "host"), ("rk3582", "host"), ("no-sys", "host"),
+        ("mi300x", "mi300x"), ("x86", "host"), ("imx95", "imx95"), ("rk3582", "host"), ("no-sys", "host"),
         ("empty", "host"), ("h200", "h200"), ("orin-nx", "orin-nx"),
     ],
 )  # fmt: skip
