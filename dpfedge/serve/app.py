@@ -21,6 +21,7 @@ from dpfedge.serve.errors import RequestError
 from dpfedge.serve.guard import Guard
 from dpfedge.serve.http.answer import error_response
 from dpfedge.serve.http.chat import chat_completions
+from dpfedge.serve.http.control import control
 from dpfedge.serve.http.health import healthz, metrics, readyz, status
 from dpfedge.serve.http.models import get_model, list_models
 from dpfedge.serve.http.speech import speech
@@ -28,6 +29,7 @@ from dpfedge.serve.http.transcriptions import transcriptions
 from dpfedge.serve.metrics import Metrics
 from dpfedge.serve.provider import Provider
 from dpfedge.serve.realtime.endpoint import realtime
+from dpfedge.serve.switcher import Switcher
 
 __all__ = ["create_app"]
 
@@ -43,16 +45,21 @@ _ROUTES = (
     Route("/v1/audio/speech", speech, methods=["POST"]),
     WebSocketRoute("/v1/realtime", realtime),
 )
+_CONTROL = Route("/v1/control/{what}", control, methods=["POST"])
+"""Over TCP it answers as if it were not there."""
 
 
-def create_app(provider: Provider) -> Starlette:
-    """The app that serves `provider`'s runtime; `app.state` has the provider and the metrics."""
+def create_app(provider: Provider, switcher: Switcher | None = None) -> Starlette:
+    """The app that serves `provider`'s runtime, and lets `switcher` replace it over a Unix socket.
+
+    `app.state` has all of them and the metrics.
+    """
     app = Starlette(
-        routes=_ROUTES,
+        routes=(*_ROUTES, _CONTROL),
         middleware=[Middleware(Guard), Middleware(_Counter)],
         exception_handlers={DpfError: _dpf_error, HTTPException: _http_error, Exception: _bug},
     )
-    app.state.provider, app.state.metrics = provider, Metrics()
+    app.state.provider, app.state.switcher, app.state.metrics = provider, switcher, Metrics()
     return app
 
 

@@ -38,4 +38,5 @@ async def metrics(request: Request) -> PlainTextResponse:
 async def status(request: Request) -> JSONResponse:
     """GET /v1/status: the runtime's own account of its stages, links and memory, as `dpfedge status` shows it."""
     provider: Provider = request.app.state.provider
-    return JSONResponse({"ready": provider.ready, "active": provider.active, **await provider.status()})
+    own = {"ready": provider.ready, "active": provider.active, "ending": provider.ending}
+    return JSONResponse({**own, **await provider.status()})

@@ -73,21 +73,26 @@ async def speech(request: Request) -> Response:
     if not fields["input"].strip():
         raise RequestError("parameter 'input' has no words", param="input", code="invalid_value")
     name = fields.get("response_format", "mp3")
-    encoder = encoder_for(name, int(provider.runtime.facts["voice"]["rate"]))
+    rate = int(provider.runtime.facts["voice"]["rate"])
+    encoder = encoder_for(name, rate)
     speed = fields.get("speed", 1.0)
     events = run_turn(request, "speak", lambda runtime: runtime.speak(fields["input"], speed=speed))
-    parts = _encoded(events, encoder)
+    parts = _encoded(events, name, encoder, rate)
     if fields.get("stream_format") == "sse":
         return await stream_answer(request, provider, _events(parts), "text/event-stream", _failed)
     return await stream_answer(request, provider, parts, FORMATS[name])
 
 
-async def _encoded(events: AsyncGenerator[Event, None], encoder: Encoder) -> AsyncGenerator[bytes, None]:
+async def _encoded(
+    events: AsyncGenerator[Event, None], name: str, encoder: Encoder, rate: int
+) -> AsyncGenerator[bytes, None]:
     """The sound's bytes, the last part even when empty; a codec runs beside the event loop."""
     async with aclosing(events):
         async for event in events:
             if not isinstance(event, AudioChunk):
                 continue
+            if event.rate != rate:  # the package was replaced after the request was read; nothing is encoded yet
+                encoder, rate = encoder_for(name, event.rate), event.rate
             # the thread may outlive a cancelled answer, and with it the chunk's view: it gets samples of its own
             heavy = encoder.heavy
             part = await asyncio.to_thread(encoder.feed, event.samples.copy()) if heavy else encoder.feed(event.samples)

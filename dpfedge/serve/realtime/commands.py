@@ -36,7 +36,9 @@ async def obey(state: Conversation, message: str) -> None:
             raise RequestError(
                 "unknown event", found=repr(kind)[:80], allowed=", ".join(_COMMANDS), param="type", code="unknown_event"
             )
-        await _COMMANDS[kind](state, event)
+        async with state.busy:
+            await _COMMANDS[kind](state, event)
+        await state.retire()
     except DpfError as error:
         await state.out.error(error, event_id if isinstance(event_id, str) else None)
 
@@ -59,6 +61,7 @@ async def _append(state: Conversation, event: Mapping[str, Any]) -> None:
     if pcm:
         session = await state.session()
         state.buffered += len(pcm)
+        state.tail.push(pcm)
         await session.push(pcm)
 
 
@@ -76,6 +79,7 @@ async def _commit(state: Conversation, event: Mapping[str, Any]) -> None:
     if state.config.turn_detection is None and not state.utterances:
         item_id = new_id("item")
         state.by_hand = Utterance(item_id, state.add_item(item_id))
+        state.tail.clear()
     for utterance in (state.by_hand, *state.utterances.values()):
         if utterance is not None:
             await commit(state, utterance)
@@ -85,6 +89,7 @@ async def _commit(state: Conversation, event: Mapping[str, Any]) -> None:
 async def _clear(state: Conversation, event: Mapping[str, Any]) -> None:
     if state.buffered:
         await (await state.session()).clear()
+        state.tail.clear()
     state.buffered = 0
     await state.out.send("input_audio_buffer.cleared")
 

@@ -20,6 +20,7 @@ from dpfedge.serve.provider import Provider
 from dpfedge.serve.realtime.config import SessionConfig
 from dpfedge.serve.realtime.outbox import Outbox
 from dpfedge.serve.realtime.response import Response
+from dpfedge.serve.realtime.tail import Tail
 
 __all__ = ["Conversation", "Utterance"]
 
@@ -60,25 +61,60 @@ class Conversation:
     """`response.create` came before the words it is to answer."""
     stale: bool = False
     """The settings changed since the session was opened."""
+    handling: bool = False
+    """An event of the session is being passed on."""
     unsaid: list[dict[str, str]] = field(default_factory=list)
     """Items of other roles that a new session must begin with."""
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a client event is obeyed: the session it uses stays."""
+    tail: Tail = field(init=False)
     _session: ServedSession | None = None
     _reading: asyncio.Task[None] | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    def __post_init__(self) -> None:
+        self.tail = Tail(self.config.input_hz)
+
     async def session(self) -> ServedSession:
-        """The runtime's session; opened when first used, and opened anew, with its history, after settings changed."""
+        """The runtime's session; opened when first used, and opened anew, with its history, between two turns: after
+        settings changed, and in the runtime that replaced the old one.
+        """
         async with self._lock:
-            quiet = self.response is None and not self.utterances
-            if self._session is not None and self.stale and quiet:
-                history = [*self._session.history, *self.unsaid]
-                await self._end()
-                return await self._open(history)
+            if self._session is not None and self._between_turns() and (self.stale or self._outdated()):
+                if self.stale:
+                    self.tail.clear()  # it was heard with other settings
+                await self._leave()
             return self._session or await self._open(self.unsaid)
+
+    async def retire(self) -> bool:
+        """Leave a runtime that was replaced, if this is between two turns; the next use opens a session in the new."""
+        if not self._outdated():
+            return False
+        async with self.busy:
+            if not self._outdated() or not self._between_turns():
+                return False
+            await self._leave()
+            return True
+
+    def _outdated(self) -> bool:
+        return self._session is not None and self.provider.outdated(self._session)
+
+    def _between_turns(self) -> bool:
+        """Whether nothing would be lost with the session but its history and the tail of its sound."""
+        waiting = self.response or self.utterances or self.by_hand or self.handling
+        return not waiting and not (self.buffered and self.config.turn_detection is None)
+
+    async def _leave(self) -> None:
+        assert self._session is not None
+        self.unsaid[:0] = [dict(message) for message in self._session.history]
+        await self._end()
 
     async def _open(self, history: Sequence[Mapping[str, str]]) -> ServedSession:
         config = self.config
-        self._session = await self.provider.runtime.converse(
+        if self.tail.rate != config.input_hz:
+            self.tail = Tail(config.input_hz)
+        heard = self.tail.take_over()
+        session = self._session = await self.provider.converse(
             AudioFormat("pcm_s16le", config.input_hz, 1),
             history=list(history),
             instructions=config.instructions,
@@ -88,8 +124,10 @@ class Conversation:
         )
         self.stale, self.dropped = False, 0
         self.unsaid.clear()
-        self._reading = asyncio.ensure_future(self.reader(self, self._session))
-        return self._session
+        self._reading = asyncio.ensure_future(self.reader(self, session))
+        if heard:
+            await session.push(heard)
+        return session
 
     async def _end(self) -> None:
         session, reading = self._session, self._reading
@@ -103,13 +141,14 @@ class Conversation:
             if session is not None:
                 await self.provider.end(session)
 
-    async def lost(self) -> None:
+    async def lost(self, session: ServedSession) -> None:
         """The session ended by itself; the next use opens a new one that knows what was said."""
-        if self._session is not None:
-            self.unsaid[:0] = [dict(message) for message in self._session.history]
+        if self._session is not session:
+            return
         self.utterances.clear()
         self.by_hand = None
-        await self._end()
+        self.tail.clear()
+        await self._leave()
 
     async def close(self) -> None:
         """End the session in every stage."""

@@ -34,7 +34,7 @@ async def realtime(socket: WebSocket) -> None:
     try:
         model = check_model(provider, socket.query_params.get("model") or provider.name, "llm")
         voice = next(iter(voices(provider)), "")
-        with provider.using():
+        with provider.connected():
             await _converse(socket, SessionConfig(model, voice))
     except DpfError as error:
         await socket.send_denial_response(error_response(error))
@@ -46,6 +46,14 @@ async def _converse(socket: WebSocket, config: SessionConfig) -> None:
     await socket.accept(subprotocol=_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
     out = Outbox(socket.send_text)
     state = Conversation(provider, socket.app.state.metrics, out, config, read_session)
+    moving: set[asyncio.Task[bool]] = set()
+
+    def move() -> None:
+        task = asyncio.ensure_future(state.retire())
+        moving.add(task)
+        task.add_done_callback(moving.discard)
+
+    provider.replaced.add(move)
     obeying = asyncio.ensure_future(_obey_all(socket, state))
     stopping = asyncio.ensure_future(provider.stopping.wait())
     try:
@@ -58,9 +66,11 @@ async def _converse(socket: WebSocket, config: SessionConfig) -> None:
     except WebSocketDisconnect:
         pass  # the client left while something was sent to it
     finally:
-        obeying.cancel()
-        stopping.cancel()
-        await asyncio.gather(obeying, stopping, return_exceptions=True)
+        provider.replaced.discard(move)
+        tasks = (obeying, stopping, *moving)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await state.close()
 
 

@@ -49,11 +49,17 @@ async def _read(state: Conversation, session: ServedSession) -> None:
     try:
         async with aclosing(state.metrics.watch("converse", session.events())) as events:
             async for event in events:
-                await _HANDLERS[type(event)](state, session, event)
+                state.handling = True
+                try:
+                    await _HANDLERS[type(event)](state, session, event)
+                finally:
+                    state.handling = False
+                if await state.retire():
+                    return
     except DpfError as error:
         await state.end_response("failed", error=error)
         await state.out.error(error)
-    await state.lost()
+    await state.lost(session)
 
 
 def _user_item(utterance: Utterance, transcript: str | None) -> dict[str, Any]:
@@ -86,16 +92,19 @@ async def _started(state: Conversation, session: ServedSession, event: SpeechSta
     utterance = _utterance(state, event.turn)
     if state.config.turn_detection is None:
         return
-    await state.out.send("input_audio_buffer.speech_started", audio_start_ms=event.at_ms, item_id=utterance.item_id)
+    at_ms = state.tail.before_ms + event.at_ms
+    await state.out.send("input_audio_buffer.speech_started", audio_start_ms=at_ms, item_id=utterance.item_id)
     if state.config.interrupts:
         await state.interrupt("turn_detected")
 
 
 async def _stopped(state: Conversation, session: ServedSession, event: SpeechStopped) -> None:
+    state.tail.heard_until(event.at_ms)
     if state.config.turn_detection is None:
         return
     utterance = _utterance(state, event.turn)
-    await state.out.send("input_audio_buffer.speech_stopped", audio_end_ms=event.at_ms, item_id=utterance.item_id)
+    at_ms = state.tail.before_ms + event.at_ms
+    await state.out.send("input_audio_buffer.speech_stopped", audio_end_ms=at_ms, item_id=utterance.item_id)
     state.buffered = 0
     await commit(state, utterance)
 

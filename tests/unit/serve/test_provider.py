@@ -134,3 +134,128 @@ def test_close__ends_a_runtime_that_is_still_opening() -> None:
         assert toy.closed == 1
 
     run(test)
+
+
+class Session:
+    """A session of a toy runtime."""
+
+
+class Replaceable(Toy):
+    """A toy that opens sessions and notes their ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warm.set()
+        self.ended: list[object] = []
+
+    async def converse(self, *_: Any, **__: Any) -> Session:
+        return Session()
+
+    async def end(self, session: object) -> None:
+        self.ended.append(session)
+
+
+async def serving(toy: Toy) -> Provider:
+    async def launch() -> Any:
+        return toy
+
+    provider = Provider("file", launch)
+    await provider.start()
+    return provider
+
+
+def test_replace__lets_answers_finish_on_the_old_runtime() -> None:
+    """New ones get the new; the old one ends when its last answer does."""
+
+    async def test() -> None:
+        old, new = Replaceable(), Replaceable()
+        provider = await serving(old)
+        told: list[int] = []
+        provider.replaced.add(lambda: told.append(1))
+        with provider.using() as first:
+            provider.replace(new)  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+            assert provider.runtime is new  # type: ignore[comparison-overlap]
+            assert first is old  # type: ignore[comparison-overlap]
+            assert (told, provider.ending, provider.replacing, old.closed) == ([1], 1, True, 0)
+        await asyncio.sleep(0.01)
+
+        assert (provider.ending, provider.replacing, old.closed, new.closed) == (0, False, 1, 0)
+        await provider.close()
+        assert (old.closed, new.closed) == (1, 1)
+
+    asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def test_replace__without_anybody_ends_the_old_runtime_at_once() -> None:
+    """Nobody is waited for."""
+
+    async def test() -> None:
+        old = Replaceable()
+        provider = await serving(old)
+        provider.replace(Replaceable())  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+
+        assert old.closed == 1
+
+    asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def test_sessions__keep_the_runtime_they_were_opened_in() -> None:
+    """They are told to be outdated; ending one twice counts once."""
+
+    async def test() -> None:
+        old, new = Replaceable(), Replaceable()
+        provider = await serving(old)
+        with provider.connected():
+            session = await provider.converse()
+            assert not provider.outdated(session)
+            provider.replace(new)  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+            assert provider.outdated(session)
+            assert (provider.active, provider.ending) == (1, 1)
+            await provider.end(session)
+            await provider.end(session)
+            assert not provider.outdated(await provider.converse())
+        await asyncio.sleep(0.01)
+
+        assert old.ended == [session]
+        assert old.closed == 1
+
+    asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def test_close__ends_an_old_runtime_that_is_still_used() -> None:
+    """The server waits for nobody then."""
+
+    async def test() -> None:
+        old, new = Replaceable(), Replaceable()
+        provider = await serving(old)
+        await provider.converse()
+        provider.replace(new)  # type: ignore[arg-type]
+        await provider.close()
+
+        assert (old.closed, new.closed) == (1, 1)
+
+    asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def test_converse__that_fails_uses_nothing() -> None:
+    """The old runtime can end."""
+
+    async def test() -> None:
+        old = Replaceable()
+
+        async def refuse(*_: Any, **__: Any) -> Any:
+            raise BindError("no place")
+
+        old.converse = refuse  # type: ignore[method-assign]
+        provider = await serving(old)
+        with pytest.raises(BindError):
+            await provider.converse()
+        provider.replace(Replaceable())  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+
+        assert old.closed == 1
+
+    asyncio.run(asyncio.wait_for(test(), 30))
