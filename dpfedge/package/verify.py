@@ -28,6 +28,7 @@ from dpfedge.package.golden import check_golden
 from dpfedge.package.layout import HEADER_BYTES, TAIL_ALIGN, Header, align, unpack_header
 from dpfedge.package.manifest import Manifest, Section, read_manifest
 from dpfedge.package.prefix import check_memory
+from dpfedge.package.sidecar import check_seal, references
 from dpfedge.package.reader import Package
 
 __all__ = ["Check", "check_manifest", "check_ranges", "open_package"]
@@ -185,6 +186,8 @@ def _check_references(manifest: Manifest, where: str) -> None:
                 raise FormatError("unknown model", where=f"{here}.models", found=repr(name), allowed=allowed)
             if (prefix := target.models[name].prefix) is not None:
                 check_memory(prefix, sizes[prefix.section], f"{here}.models.{name}.prefix")
+    if manifest.seal is not None:
+        check_seal(manifest.seal, sizes, f"{where}: manifest.seal")
 
 
 def _references(manifest: Manifest) -> Iterable[tuple[str, Any, str]]:
@@ -200,8 +203,10 @@ def _references(manifest: Manifest) -> Iterable[tuple[str, Any, str]]:
                     yield f"{path}.weights[{place}]", section, "weights"
             if compiled.prefix is not None:
                 yield f"targets[{index}].models.{name}.prefix.section", compiled.prefix.section, "prefix"
+    if manifest.seal is not None:
+        yield from references(manifest.seal)
     for index, licence in enumerate(manifest.licences):
         if licence.section is not None:
             yield f"licences[{index}].section", licence.section, "licence"
-    for index, record in enumerate(manifest.golden):
-        yield f"golden[{index}].section", record.section, "golden"
+    for record in manifest.golden:
+        yield f"golden[{record.index}].section", record.section, "golden"

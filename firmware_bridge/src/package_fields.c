@@ -118,6 +118,33 @@ static bool is_name(dpf_text text) {
     return inside;
 }
 
+/* Whether a control character of FORMAT.md begins here; texts are UTF-8 by now. */
+static bool is_control(const unsigned char *at, uint32_t left) {
+    if (at[0] < 0x20) return at[0] != '\n' && at[0] != '\t';
+    if (at[0] == 0x7F) return true;
+    if (left >= 2 && at[0] == 0xC2) return at[1] < 0xA0;
+    if (left >= 2 && at[0] == 0xD8) return at[1] == 0x9C;
+    if (left < 3 || at[0] != 0xE2) return false;
+    if (at[1] == 0x80) return at[2] == 0x8E || at[2] == 0x8F || (at[2] >= 0xA8 && at[2] <= 0xAE);
+    return at[1] == 0x81 && at[2] >= 0xA6 && at[2] <= 0xA9;
+}
+
+static rule check_text(check *c, item i, uint64_t most, const field *f) {
+    if (i.kind != TEXT) return dpf_refuse(c, DPF_PACKAGE_TYPE, f, 0, 0);
+    if (i.value > most) return dpf_refuse(c, DPF_PACKAGE_TEXT_LONG, f, i.value, most);
+    const unsigned char *text = c->package->manifest + i.body;
+    for (uint32_t k = 0; k < i.value; k++) {
+        if (is_control(text + k, (uint32_t)i.value - k)) return dpf_refuse(c, DPF_PACKAGE_TEXT_CONTROL, f, k, 0);
+    }
+    return DPF_PACKAGE_OK;
+}
+
+static void take_entry(check *c, series *list, field *value) {
+    *value = (field){.name = list->from.name, .parent = list->from.at, .at = dpf_cbor_skip(c->package, list->at)};
+    list->at = dpf_cbor_skip(c->package, value->at);
+    list->left--;
+}
+
 bool dpf_next_entry(check *c, series *list, field *value, rule *broken) {
     *broken = DPF_PACKAGE_OK;
     if (list->left == 0 || list->at >= c->package->manifest_bytes) return false;
@@ -125,9 +152,17 @@ bool dpf_next_entry(check *c, series *list, field *value, rule *broken) {
         *broken = dpf_refuse(c, DPF_PACKAGE_NAME, &list->from, 0, 0);
         return false;
     }
-    *value = (field){.name = list->from.name, .parent = list->from.at, .at = dpf_cbor_skip(c->package, list->at)};
-    list->at = dpf_cbor_skip(c->package, value->at);
-    list->left--;
+    take_entry(c, list, value);
+    return true;
+}
+
+bool dpf_next_port(check *c, series *list, field *value, rule *broken) {
+    const field blamed = {.name = "name", .parent = list->from.at};
+    *broken = DPF_PACKAGE_OK;
+    if (list->left == 0 || list->at >= c->package->manifest_bytes) return false;
+    *broken = check_text(c, dpf_cbor_item(c->package, list->at), DPF_NAME_MAX_BYTES, &blamed);
+    if (*broken != DPF_PACKAGE_OK) return false;
+    take_entry(c, list, value);
     return true;
 }
 
@@ -154,26 +189,8 @@ rule dpf_digest(check *c, const field *f, uint64_t nbytes) {
     return i.value == nbytes ? DPF_PACKAGE_OK : dpf_refuse(c, DPF_PACKAGE_DIGEST_LENGTH, f, i.value, nbytes);
 }
 
-/* Whether a control character of FORMAT.md begins here; texts are UTF-8 by now. */
-static bool is_control(const unsigned char *at, uint32_t left) {
-    if (at[0] < 0x20) return at[0] != '\n' && at[0] != '\t';
-    if (at[0] == 0x7F) return true;
-    if (left >= 2 && at[0] == 0xC2) return at[1] < 0xA0;
-    if (left >= 2 && at[0] == 0xD8) return at[1] == 0x9C;
-    if (left < 3 || at[0] != 0xE2) return false;
-    if (at[1] == 0x80) return at[2] == 0x8E || at[2] == 0x8F || (at[2] >= 0xA8 && at[2] <= 0xAE);
-    return at[1] == 0x81 && at[2] >= 0xA6 && at[2] <= 0xA9;
-}
-
 rule dpf_words(check *c, const field *f, uint64_t most) {
-    item i = item_of(c->package, f);
-    if (i.kind != TEXT) return dpf_refuse(c, DPF_PACKAGE_TYPE, f, 0, 0);
-    if (i.value > most) return dpf_refuse(c, DPF_PACKAGE_TEXT_LONG, f, i.value, most);
-    const unsigned char *text = c->package->manifest + i.body;
-    for (uint32_t k = 0; k < i.value; k++) {
-        if (is_control(text + k, (uint32_t)i.value - k)) return dpf_refuse(c, DPF_PACKAGE_TEXT_CONTROL, f, k, 0);
-    }
-    return DPF_PACKAGE_OK;
+    return check_text(c, item_of(c->package, f), most, f);
 }
 
 rule dpf_named(check *c, const field *f) {

@@ -118,7 +118,8 @@ rule dpf_package_read_manifest(const dpf_package_header *header, const void *man
     if (broken != DPF_PACKAGE_OK) return refuse(refusal, broken, start + place, found, allowed);
     TRY(dpf_check_fields(&c));
     TRY(dpf_check_places(&c));
-    return dpf_check_references(&c);
+    TRY(dpf_check_references(&c));
+    return dpf_check_golden(&c);
 }
 
 rule dpf_package_open(const void *file, uint64_t nbytes, dpf_package *package, dpf_package_refusal *refusal) {

@@ -133,14 +133,15 @@ static rule check_graph(check *c, const field *graph) {
 }
 
 static rule check_target_model(check *c, const field *model) {
-    static const char *const NAMES[] = {"graphs"};
-    field graphs, graph;
+    static const char *const NAMES[] = {"graphs", "prefix"};
+    field f[2], graph;
     series list;
     rule broken;
-    TRY(dpf_fields(c, model, NAMES, 1, &graphs));
-    TRY(dpf_entries(c, &graphs, DPF_GRAPHS_MAX, &list));
+    TRY(dpf_fields(c, model, NAMES, 2, f));
+    TRY(dpf_entries(c, &f[0], DPF_GRAPHS_MAX, &list));
     while (dpf_next_entry(c, &list, &graph, &broken)) TRY(check_graph(c, &graph));
-    return broken;
+    TRY(broken);
+    return dpf_check_prefix(c, &f[1]);
 }
 
 static rule check_decisions(check *c, const field *decisions) {
@@ -201,14 +202,6 @@ static rule check_licences(check *c, const field *licences) {
     return DPF_PACKAGE_OK;
 }
 
-static rule check_golden(check *c, const field *golden) {
-    series list;
-    field record;
-    TRY(dpf_items(c, golden, DPF_MANIFEST_MAX_ITEMS, &list));
-    while (dpf_next_item(c, &list, &record)) TRY(dpf_free(c, &record));
-    return DPF_PACKAGE_OK;
-}
-
 /* The two numbers of `format`; their comparison with the header comes after all other fields. */
 static rule check_format(check *c, const field *format, uint64_t version[2]) {
     series list;
@@ -222,9 +215,10 @@ static rule check_format(check *c, const field *format, uint64_t version[2]) {
 }
 
 rule dpf_check_fields(check *c) {
-    enum { FORMAT, NAME, VERSION, COMPILER, CREATED, SECTIONS, MODELS, TARGETS, PIPELINE, LICENCES, GOLDEN, COUNT };
+    enum { FORMAT, NAME, VERSION, COMPILER, CREATED, SECTIONS, MODELS, TARGETS, PIPELINE, LICENCES, GOLDEN, SEAL };
+    enum { COUNT = SEAL + 1 };
     static const char *const NAMES[COUNT] = {"format", "name", "version", "compiler", "created", "sections",
-                                             "models", "targets", "pipeline", "licences", "golden"};
+                                             "models", "targets", "pipeline", "licences", "golden", "seal"};
     const field root = {.name = NULL};
     field f[COUNT];
     uint64_t version[2] = {0, 0}, created;
@@ -239,7 +233,8 @@ rule dpf_check_fields(check *c) {
     TRY(check_targets(c, &f[TARGETS]));
     TRY(dpf_free(c, &f[PIPELINE]));
     TRY(check_licences(c, &f[LICENCES]));
-    TRY(check_golden(c, &f[GOLDEN]));
+    TRY(dpf_check_golden_fields(c, &f[GOLDEN]));
+    TRY(dpf_check_seal(c, &f[SEAL]));
     if (version[0] == c->package->header.major && version[1] == c->package->header.minor) return DPF_PACKAGE_OK;
     return dpf_refuse(c, DPF_PACKAGE_VERSION, &f[FORMAT], version[0] << 16 | version[1],
                       (uint64_t)c->package->header.major << 16 | c->package->header.minor);

@@ -66,6 +66,9 @@ bool dpf_next_item(check *c, series *list, field *element);
 /* The next entry: its key is a name, its value follows it. Answers false at the end, and when `*broken` is set. */
 bool dpf_next_entry(check *c, series *list, field *value, rule *broken);
 
+/* The same where the key is the name of a port: text of at most 128 bytes. */
+bool dpf_next_port(check *c, series *list, field *value, rule *broken);
+
 rule dpf_integer(check *c, const field *f, uint64_t least, uint64_t most, uint64_t *value);
 rule dpf_boolean(check *c, const field *f, bool *value);
 rule dpf_digest(check *c, const field *f, uint64_t nbytes);
@@ -89,6 +92,9 @@ uint32_t dpf_search(const dpf_package *package, const uint32_t *texts, uint32_t 
 /* The place of a text in a list of words, or the list's length. */
 uint32_t dpf_word(dpf_text text, const char *const words[], uint32_t count);
 
+/* The value of a key of a map, or 0. */
+uint32_t dpf_value_of(const dpf_package *package, uint32_t map, dpf_text key);
+
 /* Index of the name's section, or section_count. */
 uint32_t dpf_section_index(const dpf_package *package, dpf_text name);
 
@@ -98,10 +104,32 @@ uint32_t dpf_dtype_index(dpf_text name);
 /* One of the dtypes; a text of more than `most` bytes is too long. */
 rule dpf_check_dtype(check *c, const field *dtype, uint64_t most);
 
+/* An array of sizes; `rank` gets their number. */
+rule dpf_sizes(check *c, const field *f, uint32_t *rank, uint32_t dims[DPF_TENSOR_MAX_RANK]);
+
+/* Bytes of a tensor; UINT64_MAX when it is larger than that. */
+uint64_t dpf_tensor_bytes(uint32_t dtype, uint32_t rank, const uint32_t dims[]);
+
+/* Values of a golden record, or of a part of a tensor with these dims. */
+typedef struct values {
+    uint64_t offset, size;
+    uint32_t dtype, rank, dims[DPF_TENSOR_MAX_RANK];
+} values;
+
+rule dpf_read_values(check *c, const field *f, values *v);
+bool dpf_read_port(const dpf_package *package, uint32_t at, dpf_port *port);
+
+/* Each value of a map lies inside the section that is named. */
+rule dpf_check_inside(check *c, const field *map, const field *section);
+
+rule dpf_check_golden_fields(check *c, const field *golden);
+rule dpf_check_prefix(check *c, const field *prefix);
+rule dpf_check_seal(check *c, const field *seal);
 rule dpf_check_expression(check *c, const field *f);
 rule dpf_check_fields(check *c);
 rule dpf_check_places(check *c);
 rule dpf_check_references(check *c);
+rule dpf_check_golden(check *c);
 
 #define TRY(call)                                  \
     do {                                           \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What needs more than one field of a manifest: places of sections in the file, and names that lead to sections, models.
+ * What needs more than one field of a manifest: places of sections in the file, names that lead to sections and models.
  */
 #include "package_parts.h"
 
@@ -103,38 +103,43 @@ static rule graph_refers(check *c, const field *graph) {
 }
 
 static rule target_refers(check *c, uint32_t target) {
-    static const char *const MODELS[] = {"models"}, *const GRAPHS[] = {"graphs"};
-    field value = {.name = "targets", .at = target}, models, model, graphs, graph;
+    static const char *const MODELS[] = {"models"}, *const SECTION[] = {"section"};
+    static const char *const PARTS[] = {"graphs", "prefix"};
+    field value = {.name = "targets", .at = target}, models, model, parts[2], graph, section;
     series list, inner;
     rule broken;
     TRY(dpf_fields(c, &value, MODELS, 1, &models));
     TRY(dpf_entries(c, &models, DPF_MANIFEST_MAX_ITEMS, &list));
     while (dpf_next_entry(c, &list, &model, &broken)) {
-        TRY(dpf_fields(c, &model, GRAPHS, 1, &graphs));
-        TRY(dpf_entries(c, &graphs, DPF_GRAPHS_MAX, &inner));
+        TRY(dpf_fields(c, &model, PARTS, 2, parts));
+        TRY(dpf_entries(c, &parts[0], DPF_GRAPHS_MAX, &inner));
         while (dpf_next_entry(c, &inner, &graph, &broken)) TRY(graph_refers(c, &graph));
         TRY(broken);
+        if (dpf_absent(c->package, &parts[1])) continue;
+        TRY(dpf_fields(c, &parts[1], SECTION, 1, &section));
+        TRY(refers(c, &section, "prefix"));
     }
     return broken;
 }
 
-/* `section` of each record of an array, where it has one. */
-static rule records_refer(check *c, const field *records, const char *kind) {
-    static const char *const NAMES[] = {"section"};
-    field record, section;
+/* `section` of each record of an array that has the field `condition`. */
+static rule records_refer(check *c, const field *records, const char *condition, const char *kind) {
+    const char *const names[] = {condition}, *const section[] = {"section"};
+    field record, f, g;
     series list;
     TRY(dpf_items(c, records, DPF_MANIFEST_MAX_ITEMS, &list));
     while (dpf_next_item(c, &list, &record)) {
-        TRY(dpf_fields(c, &record, NAMES, 1, &section));
-        if (!dpf_absent(c->package, &section)) TRY(refers(c, &section, kind));
+        TRY(dpf_fields(c, &record, names, 1, &f));
+        TRY(dpf_fields(c, &record, section, 1, &g));
+        if (!dpf_absent(c->package, &f)) TRY(refers(c, &g, kind));
     }
     return DPF_PACKAGE_OK;
 }
 
-/* Models of a target are models of the package. */
+/* Models of a target are models of the package; their prefixes lie inside their sections. */
 static rule models_known(check *c, uint32_t target) {
-    static const char *const NAMES[] = {"models"};
-    field value = {.name = "targets", .at = target}, models, model;
+    static const char *const NAMES[] = {"models"}, *const PREFIX[] = {"prefix"}, *const PARTS[] = {"memory", "section"};
+    field value = {.name = "targets", .at = target}, models, model, prefix, parts[2];
     series list;
     rule broken;
     TRY(dpf_fields(c, &value, NAMES, 1, &models));
@@ -143,6 +148,10 @@ static rule models_known(check *c, uint32_t target) {
         uint32_t count = c->package->model_count;
         bool known = dpf_search(c->package, c->package->models, count, dpf_text_at(c->package, key)) < count;
         if (!known) return dpf_refuse(c, DPF_PACKAGE_MODEL_UNKNOWN, &models, 0, 0);
+        TRY(dpf_fields(c, &model, PREFIX, 1, &prefix));
+        if (dpf_absent(c->package, &prefix)) continue;
+        TRY(dpf_fields(c, &prefix, PARTS, 2, parts));
+        TRY(dpf_check_inside(c, &parts[0], &parts[1]));
     }
     return broken;
 }
@@ -173,8 +182,8 @@ rule dpf_check_references(check *c) {
     for (uint32_t i = 0; i < c->package->model_count; i++) TRY(model_refers(c, c->package->models[i]));
     for (uint32_t i = 0; i < c->package->target_count; i++) TRY(target_refers(c, c->package->targets[i]));
     TRY(dpf_fields(c, &root, NAMES, 2, f));
-    TRY(records_refer(c, &f[0], "licence"));
-    TRY(records_refer(c, &f[1], "golden"));
+    TRY(records_refer(c, &f[0], "section", "licence"));
+    TRY(records_refer(c, &f[1], "graph", "golden"));
     uint32_t repeated = find_ids(c->package, ids);
     for (uint32_t i = 0; i < c->package->target_count; i++) {
         const field id = {.name = "id", .at = ids[i]};

@@ -49,8 +49,7 @@ bool dpf_package_find(const dpf_package *package, const char *name, uint32_t nby
     return dpf_package_section(package, dpf_section_index(package, (dpf_text){name, nbytes}), section);
 }
 
-/* The value of a key of a map, or 0. */
-static uint32_t value_of(const dpf_package *package, uint32_t map, dpf_text key) {
+uint32_t dpf_value_of(const dpf_package *package, uint32_t map, dpf_text key) {
     item i = dpf_cbor_item(package, map);
     uint32_t at = i.body;
     for (uint64_t left = i.kind == MAP ? i.value : 0; left != 0 && at < package->manifest_bytes; left--) {
@@ -71,7 +70,7 @@ bool dpf_package_asset(const dpf_package *package, dpf_text model, dpf_text asse
     uint32_t place = dpf_search(package, package->models, package->model_count, model), assets;
     if (place == package->model_count) return false;
     dpf_find(package, dpf_cbor_skip(package, package->models[place]), NAMES, 1, &assets);
-    return assets != 0 && section_named(package, value_of(package, assets, asset), section);
+    return assets != 0 && section_named(package, dpf_value_of(package, assets, asset), section);
 }
 
 bool dpf_package_target(const dpf_package *package, uint32_t index, dpf_target *target) {
@@ -138,7 +137,7 @@ static uint32_t element(const dpf_package *package, uint32_t array, uint32_t ind
     return at < package->manifest_bytes ? at : 0;
 }
 
-static bool read_port(const dpf_package *package, uint32_t at, dpf_port *port) {
+bool dpf_read_port(const dpf_package *package, uint32_t at, dpf_port *port) {
     enum { NAME, DTYPE, DIMS, COUNT };
     static const char *const NAMES[COUNT] = {"name", "dtype", "dims"};
     uint32_t found[COUNT];
@@ -158,11 +157,11 @@ static bool read_port(const dpf_package *package, uint32_t at, dpf_port *port) {
 }
 
 bool dpf_package_input(const dpf_package *package, const dpf_graph *graph, uint32_t index, dpf_port *port) {
-    return read_port(package, element(package, graph->place[0], index), port);
+    return dpf_read_port(package, element(package, graph->place[0], index), port);
 }
 
 bool dpf_package_output(const dpf_package *package, const dpf_graph *graph, uint32_t index, dpf_port *port) {
-    return read_port(package, element(package, graph->place[1], index), port);
+    return dpf_read_port(package, element(package, graph->place[1], index), port);
 }
 
 bool dpf_package_weight(const dpf_package *package, const dpf_graph *graph, uint32_t index, dpf_section *section) {

@@ -59,6 +59,11 @@ const char *dpf_package_rule_text(dpf_package_rule which) {
     case DPF_PACKAGE_EXPRESSION_DEPTH: return "expression nested too deep";
     case DPF_PACKAGE_EXPRESSION_SIZE: return "too many operators in one expression";
     case DPF_PACKAGE_BOUND: return "bad bound of a driver's version";
+    case DPF_PACKAGE_VALUES_SIZE: return "size differs from dtype and dims";
+    case DPF_PACKAGE_VALUES_ALIGN: return "values are not aligned";
+    case DPF_PACKAGE_TENSOR_LARGE: return "tensor is too large";
+    case DPF_PACKAGE_VALUES_OUTSIDE: return "values lie outside the tensor";
+    case DPF_PACKAGE_PREFIX_EMPTY: return "prefix holds nothing";
     case DPF_PACKAGE_SECTION_TWICE: return "two sections have one name";
     case DPF_PACKAGE_SECTION_ALIGN: return "section is not aligned";
     case DPF_PACKAGE_SECTION_OVERLAP: return "section overlaps";
@@ -66,6 +71,11 @@ const char *dpf_package_rule_text(dpf_package_rule which) {
     case DPF_PACKAGE_REFERENCE: return "reference leads nowhere";
     case DPF_PACKAGE_TARGET_TWICE: return "two targets have one id";
     case DPF_PACKAGE_MODEL_UNKNOWN: return "unknown model";
+    case DPF_PACKAGE_VALUES_BEHIND: return "values end behind their section";
+    case DPF_PACKAGE_GRAPH_UNKNOWN: return "no such graph";
+    case DPF_PACKAGE_PORT_UNKNOWN: return "no such port";
+    case DPF_PACKAGE_PORT_DIFFERS: return "does not fit its port";
+    case DPF_PACKAGE_INPUT_SIZELESS: return "input without values has no sizes";
     case DPF_PACKAGE_SECTION_XXH3: return "section is damaged, its XXH3-128 differs";
     case DPF_PACKAGE_SECTION_SHA256: return "section is damaged, its SHA-256 differs";
     case DPF_PACKAGE_PADDING: return "padding is not zero";

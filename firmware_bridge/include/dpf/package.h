@@ -55,6 +55,11 @@ enum {
     DPF_TARGETS_MAX = 256,
     DPF_GRAPHS_MAX = 1024, /* of one model in one target */
     DPF_PORTS_MAX = 1024,  /* inputs, or outputs, of one graph */
+    DPF_GOLDEN_MAX = 1024,
+    DPF_GOLDEN_TENSOR_MAX_BYTES = 1 << 30,
+    DPF_PREFIX_TOKENS_MAX = 131072,
+    DPF_PREFIX_KEY_MAX_BYTES = 1024,
+    DPF_TOKEN_MAX = 0x7FFFFFFF,
     DPF_WHITELIST_MAX_TERMS = 256,
     DPF_WHITELIST_MAX_DEPTH = 8,
     DPF_WHITELIST_MAX_OPERATORS = 1024,
@@ -124,6 +129,11 @@ typedef enum dpf_package_rule {
     DPF_PACKAGE_EXPRESSION_DEPTH = 55,
     DPF_PACKAGE_EXPRESSION_SIZE = 56,
     DPF_PACKAGE_BOUND = 57, /* not a bound of a driver's version */
+    DPF_PACKAGE_VALUES_SIZE = 58,
+    DPF_PACKAGE_VALUES_ALIGN = 59,
+    DPF_PACKAGE_TENSOR_LARGE = 70,
+    DPF_PACKAGE_VALUES_OUTSIDE = 71, /* a part of a tensor that is not inside it */
+    DPF_PACKAGE_PREFIX_EMPTY = 72,
     /* places and names */
     DPF_PACKAGE_SECTION_TWICE = 60,
     DPF_PACKAGE_SECTION_ALIGN = 61,
@@ -132,6 +142,11 @@ typedef enum dpf_package_rule {
     DPF_PACKAGE_REFERENCE = 64, /* names no section, or one of the wrong kind */
     DPF_PACKAGE_TARGET_TWICE = 65,
     DPF_PACKAGE_MODEL_UNKNOWN = 66,
+    DPF_PACKAGE_VALUES_BEHIND = 67, /* values end behind their section */
+    DPF_PACKAGE_GRAPH_UNKNOWN = 73,
+    DPF_PACKAGE_PORT_UNKNOWN = 74,
+    DPF_PACKAGE_PORT_DIFFERS = 75,
+    DPF_PACKAGE_INPUT_SIZELESS = 76,
     /* content: `byte` is the offset of the section or of the padding byte */
     DPF_PACKAGE_SECTION_XXH3 = 80,
     DPF_PACKAGE_SECTION_SHA256 = 81,
@@ -207,7 +222,7 @@ typedef struct dpf_package {
     uint32_t section_names[DPF_SECTIONS_MAX]; /* sorted by name */
     uint32_t models[DPF_MODELS_MAX];          /* names, in their order: shorter first, then by bytes */
     uint32_t targets[DPF_TARGETS_MAX];
-    uint32_t scratch[DPF_PORTS_MAX];
+    uint32_t scratch[2 * DPF_PORTS_MAX];
 } dpf_package;
 
 DPF_BEGIN_C
