@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF's vocabulary and merges in, a Hugging Face `tokenizer.json` out; it tokenises nothing itself.
+"""A GGUF's vocabulary in, a Hugging Face `tokenizer.json` out; it tokenises nothing itself.
 
-Byte-level BPE only (`tokenizer.ggml.model` = gpt2); the pre-tokeniser is chosen by `tokenizer.ggml.pre` as llama.cpp
-does (`llama-vocab.cpp`).
+`tokenizer.ggml.model` says the kind: `gpt2` is byte-level BPE with merges, whose pre-tokeniser `tokenizer.ggml.pre`
+names as in llama.cpp's `llama-vocab.cpp`; `llama` is SentencePiece with scores. Any other is refused by name.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfedge.compiler.importer.gguf import Gguf
+from dpfedge.compiler.sentencepiece import sentencepiece_parts
 from dpfedge.errors import ModelError, Unsupported
 
 __all__ = ["chat_template", "special_ids", "tokenizer_json"]
 
-_CONTROL, _USER = (
-    3,
-    4,
-)  # token types of GGUF: both are matched before the text is split, control tokens are dropped from text
+_UNKNOWN, _CONTROL, _USER = 2, 3, 4  # token types of GGUF that are matched before the text is split
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -41,40 +40,69 @@ def _split(pattern: str) -> list[dict[str, Any]]:
 _PRE: Mapping[str, Sequence[dict[str, Any]]] = {
     "gpt-2": [_byte_level(True)],
     "smollm": [{"type": "Digits", "individual_digits": True}, _byte_level(True)],
-    "llama-bpe": _split(_LLAMA3),
-    "qwen2": _split(_QWEN2),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe"), _split(_LLAMA3)),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _split(_QWEN2)),
 }
+_WHOLE = ("llama-bpe", "llama3", "llama-v3")
+"""Pre-tokenisers whose words are looked up whole before merges apply, and whose prompts begin with BOS by default."""
+_ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>")
+"""Texts of tokens that end a turn, whatever else the file says."""
 
 
 def tokenizer_json(gguf: Gguf) -> bytes:
     """The tokenizer as UTF-8 JSON, the same bytes for the same file; Unsupported names an unknown kind."""
-    kind, pre = gguf.get("tokenizer.ggml.model", str), gguf.get("tokenizer.ggml.pre", str, "gpt-2")
-    if kind != "gpt2" or pre not in _PRE:
-        raise Unsupported(
-            "tokenizer cannot be imported",
-            where=str(gguf.path),
-            found=f"{kind}/{pre}",
-            allowed="gpt2 with " + ", ".join(_PRE),
-        )
-    tokens, merges = _texts(gguf, "tokens"), _texts(gguf, "merges")
+    kind = gguf.get("tokenizer.ggml.model", str)
+    if kind not in ("gpt2", "llama"):
+        raise Unsupported("tokenizer cannot be imported", where=str(gguf.path), found=kind, allowed="gpt2, llama")
+    tokens = _texts(gguf, "tokens")
     types = gguf.get("tokenizer.ggml.token_type", list, [1] * len(tokens))
-    if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
+    if len(types) != len(tokens):
         raise ModelError(
             "vocabulary and token types do not fit", where=str(gguf.path), found=len(types), allowed=len(tokens)
         )
+    if len(set(tokens)) != len(tokens):
+        twice = next(token for token, count in Counter(tokens).items() if count > 1)
+        raise ModelError("two tokens are the same", where=str(gguf.path), found=repr(twice)[:40])
     added = [
         _added(index, token, kind)
         for index, (token, kind) in enumerate(zip(tokens, types, strict=True))
-        if kind in (_CONTROL, _USER)
+        if kind in (_UNKNOWN, _CONTROL, _USER)
     ]
+    parts = _byte_level_parts(gguf, tokens) if kind == "gpt2" else _piece_parts(gguf, tokens, types)
     data = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(_PRE[pre])},
+        "normalizer": parts["normalizer"],
+        "pre_tokenizer": parts["pre_tokenizer"],
         "post_processor": None,
+        "decoder": parts["decoder"],
+        "model": parts["model"],
+    }
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _piece_parts(gguf: Gguf, tokens: list[str], types: list[int]) -> Mapping[str, Any]:
+    scores = gguf.get("tokenizer.ggml.scores", list)
+    prefix = bool(gguf.metadata.get("tokenizer.ggml.add_space_prefix", True))
+    unknown = _id(gguf, "unknown", len(tokens))
+    return sentencepiece_parts(str(gguf.path), tokens, types, scores, prefix=prefix, unknown=unknown)
+
+
+def _byte_level_parts(gguf: Gguf, tokens: list[str]) -> Mapping[str, Any]:
+    pre = gguf.metadata.get("tokenizer.ggml.pre")
+    if not isinstance(pre, str) or pre not in _PRE:
+        raise Unsupported(
+            "tokenizer cannot be imported: its words are split in an unknown way",
+            where=f"{gguf.path}: tokenizer.ggml.pre",
+            found="nothing" if pre is None else pre,
+            allowed=", ".join(_PRE),
+            remedy="convert the model again with a new converter" if pre is None else None,
+        )
+    return {
+        "normalizer": {"type": "NFC"} if pre == "qwen2" else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(_PRE[pre])},
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {
             "type": "BPE",
@@ -84,12 +112,11 @@ def tokenizer_json(gguf: Gguf) -> bytes:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": pre == "llama-bpe",
+            "ignore_merges": pre in _WHOLE,
             "vocab": {token: index for index, token in enumerate(tokens)},
-            "merges": [merge.split(" ", 1) for merge in merges],
+            "merges": [merge.split(" ", 1) for merge in _texts(gguf, "merges")],
         },
     }
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _texts(gguf: Gguf, name: str) -> list[str]:
@@ -109,7 +136,7 @@ def _added(index: int, token: str, kind: int) -> dict[str, Any]:
         "lstrip": False,
         "rstrip": False,
         "normalized": False,
-        "special": kind == _CONTROL,
+        "special": kind != _USER,
     }
 
 
@@ -130,16 +157,13 @@ def special_ids(gguf: Gguf) -> dict[str, Any]:
     tokens = _texts(gguf, "tokens")
     ids = {name: _id(gguf, name, len(tokens)) for name in ("bos", "eos", "padding", "eot", "eom")}
     ends = [ids[name] for name in ("eos", "eot", "eom") if ids[name] is not None]
-    ends += [
-        tokens.index(text)
-        for text in ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>")
-        if text in tokens
-    ]
+    ends += [tokens.index(text) for text in _ENDS if text in tokens]
+    kind, pre = gguf.metadata.get("tokenizer.ggml.model"), gguf.metadata.get("tokenizer.ggml.pre")
     return {
         "bos": ids["bos"],
         "eos": sorted(set(ends)),
         "pad": ids["padding"],
-        "add_bos": bool(gguf.metadata.get("tokenizer.ggml.add_bos_token", False)),
+        "add_bos": bool(gguf.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or pre in _WHOLE)),
     }
 
 

@@ -59,8 +59,8 @@ def value(item: Any) -> bytes:
         return struct.pack("<If", 6, item)
     if isinstance(item, str):
         return struct.pack("<I", 8) + text(item)
-    kind = {str: 8, int: 5}[type(item[0])]
-    body = b"".join(text(part) if kind == 8 else struct.pack("<i", part) for part in item)
+    kind = {str: 8, int: 5, float: 6}[type(item[0])]
+    body = b"".join(text(part) if kind == 8 else struct.pack("<f" if kind == 6 else "<i", part) for part in item)
     return struct.pack("<IIQ", 9, kind, len(item)) + body
 
 
@@ -136,7 +136,8 @@ def llama_tensors(kind: str = "Q4_1", *, head: bool = False) -> dict[str, tuple[
 
 
 def llama_file(folder: Path, kind: str = "Q4_1", *, head: bool = False, **changes: Any) -> Path:
-    """Write a tiny Llama to `folder`."""
+    """Write a tiny Llama to `folder`; a change to None leaves a key out."""
     path = folder / "tiny.gguf"
-    path.write_bytes(gguf_bytes({**METADATA, **changes}, llama_tensors(kind, head=head)))
+    metadata = {key: item for key, item in {**METADATA, **changes}.items() if item is not None}
+    path.write_bytes(gguf_bytes(metadata, llama_tensors(kind, head=head)))
     return path
