@@ -132,7 +132,15 @@ def _piper(files: Mapping[str, Path], options: Options) -> Imported:
     return Imported(graphs, config, {"voice.json": card}, {}, (("graphs=encode, decode", rule),), 64 << 20)
 
 
-_DECODER = Family({"model": "*.gguf"}, _decoder, ("mode", "context"))
+def _any_graphs(files: Mapping[str, Path], options: Options) -> Imported:
+    level = {"exact": "0", "fast": "4"}[options.mode]
+    hints = {name: {"session": {"session.qdq_matmulnbits_accuracy_level": level}} for name in files}
+    return Imported(import_graphs(files), {}, {}, hints)
+
+
+_DECODER = Family(
+    GGUF_FILES, _decoder, ("mode", "context", "weights", "max_loss"), other_files=FOLDER_FILES, forms=True
+)
 
 FAMILIES: Mapping[str, Family] = {
     "silero-vad": Family({"model": "*.onnx"}, _silero),
@@ -142,7 +150,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "decoder": _DECODER,
     "llama": _DECODER,
-    "onnx": Family({"main": "*.onnx"}, lambda files, options: Imported(import_graphs(files), {}, {}), open=True),
-    "piper": Family({"model": "*.onnx", "card": "*.onnx.json"}, _piper),
+    "onnx": Family({"main": "*.onnx"}, _any_graphs, ("mode", "weights", "max_loss", "buckets"), open=True),
+    "piper": Family({"model": "*.onnx", "card": "*.onnx.json"}, _piper, ("weights", "max_loss")),
 }
 """Family name → how to import it."""

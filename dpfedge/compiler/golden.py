@@ -46,6 +46,7 @@ _TOLERANCES: Mapping[str, tuple[float, str]] = {
 """Arithmetic of a graph → the relative L2 error a target may have, and why."""
 _INT8 = re.compile(r"DynamicQuantize.*|MatMulInteger.*|ConvInteger|QLinear.*|QGemm|QAttention|QuantizeLinear|QMoE")
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_NIBBLES = (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)
 _LARGEST = 4  # times the relative error and the largest value: what one element may be off
 
 
@@ -69,8 +70,9 @@ class Case:
     tolerance: float
 
 
-def tolerance(model: onnx.ModelProto) -> tuple[float, str]:
-    """(largest relative L2 error, rule) for answers of a lowered form of `model`."""
+def tolerance(model: onnx.ModelProto, hints: Mapping[str, Any] | None = None) -> tuple[float, str]:
+    """(largest relative L2 error, rule) for answers of a form of `model` that was lowered with `hints`."""
+    levels = (hints or {}).get("session", {}).get("session.qdq_matmulnbits_accuracy_level")
     found = {"float"}
     for graph in subgraphs(model.graph):
         for node in graph.node:
@@ -78,8 +80,11 @@ def tolerance(model: onnx.ModelProto) -> tuple[float, str]:
                 found.add("int8")
             if node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute):
                 found.add("block")
-        if any(tensor.data_type in _HALF for tensor in graph.initializer):
+        kinds = {tensor.data_type for tensor in graph.initializer}
+        if kinds & set(_HALF):
             found.add("half")
+        if levels == "4" and kinds & set(_NIBBLES):  # lowering makes block products of them
+            found.add("block")
     return max(_TOLERANCES[name] for name in found)
 
 
@@ -89,7 +94,7 @@ def make_cases(model: str, family: str, imported: Imported) -> tuple[list[Case],
     decisions: dict[str, tuple[str, str]] = {}
     done: dict[str, Mapping[str, Array]] = {}
     for name, graph in imported.graphs.items():
-        allowed, rule = tolerance(graph)
+        allowed, rule = tolerance(graph, imported.hints.get(name))
         try:
             reference = Reference(f"{model}.{name}", reference_form(graph))
             found = list(_calls(reference, family, name, imported, done, allowed))

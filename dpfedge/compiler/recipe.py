@@ -6,18 +6,21 @@ It fetches and imports nothing. What a stage may be told is checked by whoever k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dpfedge.compiler.families import FAMILIES
+from dpfedge.compiler.formats import FORMATS
 from dpfedge.config import check, load_yaml, nearest, plain
 from dpfedge.errors import ConfigError
+from dpfedge.limits import TENSOR_MAX_DIM
 
 __all__ = ["ModelSource", "Recipe", "load_recipe"]
 
-_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$", "examples": ["voice"]}
+_NAME: Mapping[str, Any] = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$", "examples": ["voice"]}
 _MODEL = {
     "type": "object",
     "additionalProperties": False,
@@ -29,12 +32,25 @@ _MODEL = {
         "files": {"type": "object", "additionalProperties": {"type": "string"}},
         "mode": {"type": "string", "enum": ["exact", "fast"]},
         "context": {"type": "integer", "minimum": 1},
+        "weights": {"type": "string", "enum": list(FORMATS)},
+        "max_loss": {"type": "number", "minimum": 0},
+        "buckets": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"type": "integer", "minimum": 1, "maximum": TENSOR_MAX_DIM},
+            },
+        },
     },
 }
+_OPTIONS = ("mode", "context", "weights", "max_loss", "buckets")
+"""Keys of a model that only some families have."""
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
-    "required": ["name", "version", "models", "pipeline"],
+    "required": ["name", "version", "models"],
     "properties": {
         "name": _NAME,
         "version": _NAME,
@@ -73,6 +89,11 @@ class ModelSource:
     files: Mapping[str, str]
     mode: str | None
     context: int | None
+    weights: str = "keep"
+    max_loss: float | None = None
+    """Most that a changed form of the weights may cost: growth of perplexity, or relative error of an output."""
+    buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Dimension → sizes that graphs of fixed shape are made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +115,8 @@ def load_recipe(path: Path) -> Recipe:
     check(data, SCHEMA, path)
     models = tuple(_model(name, data["models"]) for name in data["models"])
     names = {model.name for model in models}
-    stages = data["pipeline"]["stages"]
+    pipeline = data.get("pipeline", {"stages": {}})
+    stages = pipeline["stages"]
     for stage, section in stages.items():
         if section["model"] not in names:
             where = section.where("model") if hasattr(section, "where") else str(path)
@@ -105,7 +127,7 @@ def load_recipe(path: Path) -> Recipe:
                 allowed=", ".join(sorted(names)),
                 remedy=nearest(str(section["model"]), names),
             )
-    return Recipe(path, data["name"], data["version"], models, plain(data["pipeline"]), stages)
+    return Recipe(path, data["name"], data["version"], models, plain(pipeline), stages)
 
 
 def _model(name: str, models: Any) -> ModelSource:
@@ -113,16 +135,18 @@ def _model(name: str, models: Any) -> ModelSource:
     kind, place = data["source"].split(":", 1)
     family = FAMILIES[data["family"]]
     files = data.get("files", {})
-    for key in [key for key in ("mode", "context") if key in data and key not in family.options]:
+    for key in [key for key in _OPTIONS if key in data and key not in family.options]:
         raise ConfigError(
             f"family {data['family']} has no option {key}",
             where=data.where(key),
             allowed=", ".join(family.options) or "none",
         )
-    for role in [role for role in files if role not in family.files]:
+    for role in [role for role in files if role not in family.files and not family.open]:
         raise ConfigError(
             f"family {data['family']} has no file {role}", where=files.where(role), allowed=", ".join(family.files)
         )
+    for role in [role for role in files if not re.fullmatch(_NAME["pattern"], role)]:
+        raise ConfigError("bad name of a graph", where=files.where(role), found=role, allowed=_NAME["pattern"])
     if kind == "folder" and "licence" not in data:
         raise ConfigError(
             "a model from a folder needs its licence", where=where, remedy="add licence: with an SPDX expression"
@@ -137,4 +161,7 @@ def _model(name: str, models: Any) -> ModelSource:
         dict(files),
         data.get("mode"),
         data.get("context"),
+        data.get("weights", "keep"),
+        data.get("max_loss"),
+        plain(data.get("buckets", {})),
     )

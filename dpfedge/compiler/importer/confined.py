@@ -29,6 +29,10 @@ def confined(folder: Path, location: str, where: str, what: str) -> Path:
         raise ModelError(
             f"{what} lies outside the model's folder", where=where, found=location, allowed=f"a file below {root}"
         )
+    if not os.path.lexists(plain):
+        raise ModelError(
+            f"{what} is missing", where=where, found=location, allowed=f"a file below {root}", remedy="fetch it as well"
+        )
     if not plain.is_file() or plain.is_symlink() or plain.stat().st_nlink > 1:
         raise ModelError(
             f"{what} is no plain file of its own", where=where, found=location, remedy="copy it beside the model"

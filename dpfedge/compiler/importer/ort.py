@@ -14,9 +14,15 @@ import onnx
 from dpfedge.compiler.importer.onnx import subgraphs
 from dpfedge.errors import ModelError
 
-__all__ = ["import_ort"]
+__all__ = ["import_ort", "is_ort"]
 
 _MAGIC = b"ORTM"  # the FlatBuffers file identifier, at offset 4
+
+
+def is_ort(path: Path) -> bool:
+    """Whether `path` begins as an ORT-format file does."""
+    with path.open("rb") as file:
+        return file.read(8)[4:] == _MAGIC
 
 
 def import_ort(path: Path) -> onnx.ModelProto:

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from dpfedge.backend.api import Array, Budget, LoweredGraph, LowerRequest
 from dpfedge.backend.cpu_facts import cpu_facts
-from dpfedge.errors import BackendError, FormatError
+from dpfedge.errors import BackendError, Unsupported
 from dpfedge.tensors import TensorSpec
 from dpfedge_cpu.canonical import canonical
 from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
@@ -26,6 +26,7 @@ __all__ = ["finish", "graph_ports", "lower"]
 
 WEIGHT_MIN_BYTES = 1024  # smaller initialisers stay in the graph: shape inference reads them
 _BLOCKED = ("x86-64-v3", "x86-64-v4")  # CPUs with blocked kernels
+_PACKED = frozenset({21, 22, 23, 25, 26})  # (U)INT4, FLOAT4E2M1, (U)INT2: several elements in one byte
 _SLOWER = ("SkipLayerNormFusion",)  # its operator is eight times slower than the two it replaces
 _DTYPES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64",
            12: "u32", 13: "u64", 16: "bf16"}  # fmt: skip
@@ -51,6 +52,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
             (f"layout=nchwc,{request.arch}{lines}", "convolutions read blocks as wide as this CPU's vector")
         )
     canonical(model)
+    _hoist(model)
     inputs, outputs = graph_ports(model)
     weights = dict(_take_weights(model))
     return LoweredGraph(model.SerializeToString(deterministic=True), weights, inputs, outputs, tuple(decisions))
@@ -126,20 +128,66 @@ def _name_apart(model: onnx.ModelProto) -> None:
         graph.doc_string = ""
 
 
+def _hoist(model: onnx.ModelProto) -> None:
+    """Move large initialisers of branches to the outermost graph, where branches still see them.
+
+    onnxruntime reads those of the outermost graph where the package maps them, and looks for others in files.
+    """
+    inner = list(_graphs(model.graph))[1:]
+    if not inner:
+        return
+    names = {name for graph in _graphs(model.graph) for name in _names(graph)}
+    for graph in inner:
+        results = {value.name for value in graph.output}
+        for tensor in [tensor for tensor in graph.initializer if tensor.name not in results and _is_weight(tensor)]:
+            old, new = tensor.name, f"{graph.name}/{tensor.name}"
+            while new in names:
+                new += "_"
+            names.add(new)
+            moved = model.graph.initializer.add()
+            moved.CopyFrom(tensor)
+            moved.name = new
+            graph.initializer.remove(tensor)
+            _read_instead(graph, old, new)
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
+    for node in graph.node:
+        yield from (*node.input, *node.output)
+
+
+def _read_instead(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Rename a value where `graph` and its branches read it; a branch with a value of that name means its own."""
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name == old:
+                node.input[index] = new
+        for attribute in node.attribute:
+            for branch in (attribute.g, *attribute.graphs):
+                own = (*branch.input, *branch.initializer)
+                if all(value.name != old for value in own) and all(old not in made.output for made in branch.node):
+                    _read_instead(branch, old, new)
+
+
+def _is_weight(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type != onnx.TensorProto.STRING and _stored(tensor).nbytes >= WEIGHT_MIN_BYTES
+
+
 def _take_weights(model: onnx.ModelProto) -> Iterator[tuple[str, Array]]:
-    seen: set[str] = set()
-    for graph in _graphs(model.graph):
-        for tensor in graph.initializer:
-            if tensor.data_type == onnx.TensorProto.STRING:
-                continue
-            array = np.ascontiguousarray(numpy_helper.to_array(tensor))
-            if array.nbytes < WEIGHT_MIN_BYTES:
-                continue
-            if tensor.name in seen:
-                raise BackendError("two initialisers share one name", where=f"graph {graph.name}", found=tensor.name)
-            seen.add(tensor.name)
-            _make_external(tensor)
-            yield tensor.name, array
+    for tensor in model.graph.initializer:
+        if not _is_weight(tensor):
+            continue
+        array = _stored(tensor)
+        _make_external(tensor)
+        yield tensor.name, array
+
+
+def _stored(tensor: onnx.TensorProto) -> Array:
+    """The tensor's values; elements of less than a byte stay packed, as ONNX stores them."""
+    if tensor.data_type in _PACKED and tensor.HasField("raw_data"):
+        return np.frombuffer(tensor.raw_data, np.uint8)
+    return np.ascontiguousarray(numpy_helper.to_array(tensor))
 
 
 def _make_external(tensor: onnx.TensorProto) -> None:
@@ -174,7 +222,11 @@ def graph_ports(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[T
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     tensor = value.type.tensor_type
     if tensor.elem_type not in _DTYPES:
-        raise FormatError("unsupported element type", where=f"port {value.name}", found=tensor.elem_type)
+        kind = onnx.TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type else value.type.WhichOneof("value")
+        raise Unsupported(
+            "a port must hold numbers of a dtype that links have", where=f"port {value.name}", found=kind,
+            allowed=", ".join(_DTYPES.values()),
+        )  # fmt: skip
     dims = tuple(
         dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{index}"
         for index, dim in enumerate(tensor.shape.dim)

@@ -41,6 +41,10 @@ def test_confined__link(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match=r"outside the model's folder; found out\.bin"):
         confined(model, "out.bin", "here", "part")
-    for name in ("in.bin", "hard.bin", "absent.bin"):
+    for name in ("in.bin", "hard.bin"):
         with pytest.raises(ModelError, match=r"no plain file of its own; found .*copy it beside the model"):
             confined(model, name, "here", "part")
+    with pytest.raises(
+        ModelError, match=r"part is missing; found absent\.bin; allowed a file below .*fetch it as well"
+    ):
+        confined(model, "absent.bin", "here", "part")

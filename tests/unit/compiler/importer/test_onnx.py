@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from dpfedge.compiler.importer.onnx import import_onnx
 from dpfedge.compiler.nodes import Nodes
@@ -92,14 +92,63 @@ def test_import_onnx__external_data_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("opset", "ir", "text"), [
-    (6, 10, "unsupported opset; found 6; allowed 7 to 28"),
-    (29, 10, "unsupported opset; found 29; allowed 7 to 28"),
-    (20, 15, "unsupported IR version; found 15; allowed 3 to 14"),
+    (0, 10, r"unsupported opset; found 0; allowed 1 to 28 \(onnxruntime 1\.\d+\.\d+\); export it again$"),
+    (29, 10, r"unsupported opset; found 29; allowed 1 to 28 \(onnxruntime .*\); export it again, or upgrade"),
+    (20, 15, r"unsupported IR version; found 15; allowed 3 to 14 \(onnxruntime .*\); export it again, or upgrade"),
+    (20, 2, "unsupported IR version; found 2; allowed 3 to 14"),
 ])  # fmt: skip
 def test_import_onnx__versions(tmp_path: Path, opset: int, ir: int, text: str) -> None:
-    """Versions onnxruntime cannot run are found here, with both numbers."""
+    """Versions the installed onnxruntime cannot run are found here, with both numbers and its own version."""
     with pytest.raises(ModelError, match=text):
         import_onnx(write(tmp_path, model(opset, ir)))
+
+
+def test_import_onnx__versions_a_newer_onnxruntime_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this was written for is no limit: the installed onnxruntime is asked."""
+    monkeypatch.setattr("dpfedge.compiler.importer.onnx.OPSET_MAX", 20)
+    monkeypatch.setattr("dpfedge.compiler.importer.onnx.IR_MAX", 9)
+
+    assert import_onnx(write(tmp_path, model(28, 14))).ir_version == 14
+    with pytest.raises(ModelError, match="found 29; allowed 1 to 28"):
+        import_onnx(write(tmp_path, model(29, 14)))
+
+
+def test_import_onnx__other_domains_only(tmp_path: Path) -> None:
+    """A model without standard operators needs no opset of theirs; operators of its own functions are known."""
+    made = model(domain="ai.onnx.ml")
+    made.opset_import[0].domain = "ai.onnx.ml"
+    assert import_onnx(write(tmp_path, made)).opset_import[0].domain == "ai.onnx.ml"
+    made = model(domain="mine")
+    body = [helper.make_node("Add", ["a", "b"], ["c"])]
+    made.functions.append(helper.make_function("mine", "Add", ["a", "b"], ["c"], body, [helper.make_opsetid("", 20)]))
+    assert import_onnx(write(tmp_path, made)).functions[0].domain == "mine"
+
+
+def test_import_onnx__external_data_everywhere(tmp_path: Path) -> None:
+    """Tensors in attributes, also those of branches, are confined as initialisers are."""
+    value = numpy_helper.from_array(WEIGHT, "value")
+    value.ClearField("raw_data")
+    value.data_location = onnx.TensorProto.EXTERNAL
+    value.external_data.add(key="location", value="w.bin")
+    branch = helper.make_graph([helper.make_node("Constant", [], ["y"], value=value)], "branch", [],
+                               [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [16])])  # fmt: skip
+    made = model()
+    made.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=branch, else_branch=branch))
+    (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
+
+    loaded = import_onnx(write(tmp_path, made)).graph.node[1].attribute[0].g.node[0].attribute[0].t
+
+    np.testing.assert_array_equal(numpy_helper.to_array(loaded), WEIGHT)
+    value.external_data[0].value = "../w.bin"
+    made.graph.node.append(helper.make_node("Constant", [], ["k"], value=value))
+    with pytest.raises(ModelError, match=r"tensor value: external data lies outside"):
+        import_onnx(write(tmp_path, made))
+
+
+def test_import_onnx__external_data_missing(tmp_path: Path) -> None:
+    """A file that is not there is named."""
+    with pytest.raises(ModelError, match=r"tensor w: external data is missing; found gone\.bin; allowed a file below"):
+        import_onnx(external(tmp_path, "gone.bin"))
 
 
 def test_import_onnx__newest_versions(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_open_weights__sharded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("places", "what"), [
     ({"a": "../model-1.safetensors"}, "model file lies outside the model's folder; found ../model-1.safetensors"),
     ({"a": "/etc/passwd"}, "lies outside the model's folder; found /etc/passwd"),
-    ({"a": "absent.safetensors"}, "no plain file of its own; found absent.safetensors"),
+    ({"a": "absent.safetensors"}, "model file is missing; found absent.safetensors"),
     ({"a": 1}, "weight_map is missing or names no files"), (None, "weight_map is missing"),
     ({}, "too many or no files"),
     ({"a": "model-1.safetensors", "c": "model-2.safetensors"}, "tensor c of the index is missing"),
