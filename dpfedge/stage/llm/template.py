@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
@@ -24,8 +25,10 @@ class ChatTemplate:
     """One model's template; `tokens` are names a template may use, such as `bos_token`."""
 
     def __init__(self, source: str, tokens: Mapping[str, str], specials: Sequence[str] = ()) -> None:
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        loops = ["jinja2.ext.loopcontrols"]
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=loops)
         environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = _now
         environment.filters["tojson"] = _to_json
         try:
             self._template = environment.from_string(source)
@@ -38,7 +41,9 @@ class ChatTemplate:
         """The prompt for `messages` as `check_messages` gives them; `answer` opens the assistant's turn."""
         safe = [{**message, "content": self._plain(message["content"])} for message in messages]
         try:
-            return self._template.render(messages=safe, add_generation_prompt=answer, **self._tokens)
+            # a spoken answer has no room for a model's thoughts; templates that know the switch turn them off
+            fixed = {"add_generation_prompt": answer, "enable_thinking": False}
+            return self._template.render(messages=safe, **fixed, **self._tokens)
         except jinja2.TemplateError as error:
             raise InputError("the model's template refuses these messages", stage="llm", found=str(error)) from error
 
@@ -100,5 +105,16 @@ def _refuse(message: str) -> NoReturn:
     raise jinja2.TemplateRuntimeError(message)
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _to_json(
+    value: Any,
+    indent: int | None = None,
+    *,
+    ensure_ascii: bool = False,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

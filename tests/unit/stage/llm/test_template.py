@@ -87,3 +87,116 @@ def test_template__cannot_be_or_do_anything_else(source: str) -> None:
     """Broken templates are a fault of the package; the sandbox gives nothing of Python away."""
     with pytest.raises((ModelError, InputError)):
         ChatTemplate(source, {}).render([{"role": "user", "content": "a"}])
+
+
+# Short forms of the families' own templates: the same constructs, fewer words.
+LLAMA3 = """\
+{{- bos_token }}
+{%- if not tools is defined %}{% set tools = none %}{% endif %}
+{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}{%- set date_string = strftime_now("%Y") %}{% endif %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content'] | trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}{%- set system_message = "" %}{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\n\n" + date_string[:2] + system_message + "<|eot_id|>" }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}
+"""
+QWEN3 = """\
+{%- if tools %}
+    {%- for tool in tools %}{{- "\n" }}{{- tool | tojson }}{%- endfor %}
+{%- elif messages[0].role == 'system' %}
+    {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+{%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" and not message.content.startswith('<tool_response>') %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == "user" %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set content = message.content %}
+        {%- if message.reasoning_content is string %}{{- 'never' }}
+        {%- elif '</think>' in content %}{%- set content = content.split('</think>')[-1].lstrip('\n') %}{%- endif %}
+        {{- '<|im_start|>' + message.role + '\n' + content }}
+        {%- if message.tool_calls %}{%- for call in message.tool_calls %}{{- call }}{%- endfor %}{%- endif %}
+        {{- '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}
+{%- endif %}
+"""
+GEMMA3 = """\
+{{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- if messages[0]['content'] is string -%}
+        {%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}
+    {%- else -%}
+        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '\n\n' -%}
+    {%- endif -%}
+    {%- set loop_messages = messages[1:] -%}
+{%- else -%}
+    {%- set first_user_prefix = "" -%}
+    {%- set loop_messages = messages -%}
+{%- endif -%}
+{%- for message in loop_messages -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ raise_exception("Conversation roles must alternate user/assistant/user/assistant/...") }}
+    {%- endif -%}
+    {%- if (message['role'] == 'assistant') -%}{%- set role = "model" -%}
+    {%- else -%}{%- set role = message['role'] -%}{%- endif -%}
+    {{ '<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else "") }}
+    {%- if message['content'] is string -%}{{ message['content'] | trim }}
+    {%- elif message['content'] is iterable -%}{{ "never" }}
+    {%- else -%}{{ raise_exception("Invalid content type") }}{%- endif -%}
+    {{ '<end_of_turn>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{'<start_of_turn>model\n'}}{%- endif -%}
+"""
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "<think>\nhm\n</think>\n\nHello."},
+    {"role": "user", "content": " Bye "},
+]
+TURNS = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>".format
+
+
+@pytest.mark.parametrize(("source", "text"), [
+    (LLAMA3, "<s>" + TURNS("system", "20Be brief.") + TURNS("user", "Hi")
+     + TURNS("assistant", "<think>\nhm\n</think>\n\nHello.") + TURNS("user", "Bye") + TURNS("assistant", "")[:-10]),
+    (QWEN3, "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello."
+     "<|im_end|>\n<|im_start|>user\n Bye <|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+    (GEMMA3, "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\n<think>\nhm\n</think>\n\n"
+     "Hello.<end_of_turn>\n<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n"),
+], ids=["llama3", "qwen3", "gemma3"])  # fmt: skip
+def test_render__templates_of_the_families(source: str, text: str) -> None:
+    """Llama 3's, Qwen 3's and Gemma 3's constructs give the prompts those models were trained with."""
+    assert ChatTemplate(source, {"bos_token": "<s>"}).render(TALK) == text
+
+
+def test_render__gemma_refuses_two_questions() -> None:
+    """A template's own refusal is the request's fault."""
+    with pytest.raises(InputError, match="roles must alternate"):
+        ChatTemplate(GEMMA3, {"bos_token": "<s>"}).render([TALK[1], TALK[3]])
+
+
+def test_render__loop_controls_and_json() -> None:
+    """`break` and `continue` work; JSON is written as in Hugging Face's templates."""
+    source = (
+        "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m.content }}{% break %}{% endfor %}"
+        "{{ {'b': 'é', 'a': 1} | tojson(indent=1, sort_keys=true, separators=(',', ':'), ensure_ascii=true) }}"
+    )
+
+    assert ChatTemplate(source, {}).render(TALK) == 'Hi{\n "a":1,\n "b":"\\u00e9"\n}'
