@@ -35,6 +35,7 @@ __all__ = [
     "Identity",
     "LowerRequest",
     "LoweredGraph",
+    "SealedView",
     "Seals",
     "sealing",
 ]
@@ -59,11 +60,11 @@ class Device:
     memory_bytes: int
     unified_memory: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    """Driver → version as numbers joined by dots (`nvidia`: `550.54.14`), for the driver ranges of whitelists."""
 
 
 @dataclass(frozen=True, slots=True)
-    drivers: Mapping[str, str] = field(default_factory=dict)
-    """Driver → version as numbers joined by dots (`nvidia`: `550.54.14`), for the driver ranges of whitelists."""
 class Capabilities:
     """What a device can do through this backend."""
 
@@ -114,6 +115,17 @@ class LoweredGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class SealedView:
+    """One thing that `Seals.seal` built, as it lies in the mapped sidecar."""
+
+    data: memoryview
+    file: int
+    """Descriptor of the sidecar, for backends that map parts of it anew; it stays open while the graph is loaded."""
+    offset: int
+    """Of `data` in that file; a multiple of 65 536."""
+
+
+@dataclass(frozen=True, slots=True)
 class GraphView:
     """A lowered graph as it lies in the opened package: nothing here was copied."""
 
@@ -124,7 +136,7 @@ class GraphView:
     weights: Mapping[str, memoryview]
     """Section name → its bytes; the graph addresses weights as (section name, offset)."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    sealed: Mapping[str, memoryview] = field(default_factory=dict)
+    sealed: Mapping[str, SealedView] = field(default_factory=dict)
     """What the backend's `seal` built for this device, in the mapped sidecar; empty without a seal that fits."""
 
 
@@ -224,7 +236,7 @@ class Seals(Protocol):
     def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, bytes] | None:
         """Build what only `device` can build for `graph`: name → bytes, handed back in `GraphView.sealed` on loading.
 
-        None when there is nothing to build. The same graph, device and libraries give the same bytes.
+        None when there is nothing to build. What was built must not change a result by a bit.
         """
 
 

@@ -7,12 +7,14 @@ It chooses nothing; `dpfedge.binding.bind` does. Views stay in the mapped packag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dpfedge.backend.api import Backend, Budget, Device, Executable, GraphView
+from dpfedge.backend.api import Backend, Budget, Device, Executable, GraphView, SealedView
 from dpfedge.backend.registry import Registry
 from dpfedge.binding.prefix import Candidate, PrefixFound, Sections, judge_prefixes, prefix_key
+from dpfedge.binding.sidecar import Sidecar
+from dpfedge.binding.stale import Stale
 from dpfedge.errors import BindError
 from dpfedge.package.manifest import Graph, Target
 from dpfedge.package.reader import Package
@@ -50,6 +52,7 @@ class BoundModel:
     _assets: Mapping[str, str]
     _graphs: Mapping[str, Graph]
     _prefixes: tuple[Candidate, ...] = ()
+    _sealed: Mapping[str, Mapping[str, SealedView]] = field(default_factory=dict)
 
     @property
     def graphs(self) -> tuple[str, ...]:
@@ -79,6 +82,7 @@ class BoundModel:
             outputs=graph.outputs,
             weights={section: self._package.section(section) for section in graph.weights},
             options=graph.options,
+            sealed=self._sealed.get(name, {}),
         )
 
     def load(self, graph: str, budget: Budget) -> Executable:
@@ -110,13 +114,16 @@ class Chosen:
     backend: Backend
     devices: Mapping[str, Device]
     """Model → device."""
+    sidecar: Sidecar | None = None
+    """What was built for these devices, when it fits."""
 
     def record(self) -> dict[str, Any]:
         """The choice as JSON values, for `again` in another process."""
         devices = {
             name: {**asdict(device), "features": sorted(device.features)} for name, device in self.devices.items()
         }
-        return {"target": self.target.id, "backend": self.backend.name, "devices": devices}
+        seal = None if self.sidecar is None else self.sidecar.record_map()
+        return {"target": self.target.id, "backend": self.backend.name, "devices": devices, "seal": seal}
 
     @classmethod
     def again(cls, package: Package, record: Mapping[str, Any], registry: Registry) -> Chosen:
@@ -125,7 +132,9 @@ class Chosen:
             name: Device(**{**fields, "features": frozenset(fields["features"])})
             for name, fields in record["devices"].items()
         }
-        return cls(package, package.manifest.target(record["target"]), registry.get(record["backend"]), devices)
+        target, backend = package.manifest.target(record["target"]), registry.get(record["backend"])
+        sidecar = None if record.get("seal") is None else Sidecar.again(record["seal"])
+        return cls(package, target, backend, devices, sidecar)
 
     def model(self, name: str) -> BoundModel:
         """One model on its device; BindError lists the models there are."""
@@ -143,11 +152,14 @@ class Chosen:
             _assets=record.assets,
             _graphs=self.target.models[name].graphs,
             _prefixes=self._candidates(name),
+            _sealed={} if self.sidecar is None else self.sidecar.built(name),
         )
 
     def _candidates(self, model: str) -> tuple[Candidate, ...]:
         baked = self.target.models[model].prefix
-        return () if baked is None else (Candidate(baked, self.package, "package"),)
+        sealed = None if self.sidecar is None else self.sidecar.record.prefixes.get(model)
+        rows = ((sealed, self.sidecar and self.sidecar.package, "seal"), (baked, self.package, "package"))
+        return tuple(Candidate(record, file, source) for record, file, source in rows if record and file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +175,12 @@ class Bound:
     refusals: tuple[Refusal, ...]
     degraded: str | None = None
     """Why this is slower than the board could be, when the operator allowed that."""
+    also: tuple[str, ...] = ()
+    """Later targets that would run here too."""
+    sidecar: Sidecar | None = None
+    """What `dpfedge seal` built for this package on these devices, when it fits."""
+    stale: tuple[Stale, ...] = ()
+    """Why the sidecar beside the package is not used."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -172,10 +190,8 @@ class Bound:
     @property
     def chosen(self) -> Chosen:
         """The choice alone."""
-        return Chosen(self.package, self.target, self.backend, self.devices)
+        return Chosen(self.package, self.target, self.backend, self.devices, self.sidecar)
 
     def model(self, name: str) -> BoundModel:
         """One model on its device; BindError lists the models there are."""
         return self.chosen.model(name)
-    also: tuple[str, ...] = ()
-    """Later targets that would run here too."""

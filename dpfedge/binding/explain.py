@@ -34,6 +34,8 @@ def describe_bound(bound: Bound) -> dict[str, Any]:
         "decisions": [{"choice": choice, "rule": rule} for choice, rule in bound.target.decisions],
         "degraded": bound.degraded,
         "also": list(bound.also),
+        "seal": None if bound.sidecar is None else str(bound.sidecar.package.path),
+        "stale": [asdict(stale) for stale in bound.stale],
         "refusals": refusal_maps(bound.refusals),
     }
 
@@ -81,11 +83,23 @@ def explain_bound(bound: Bound, *, explain: bool) -> Iterator[str]:
         yield f"device   {device.id} {device.arch}: {models}"
     if bound.degraded:
         yield f"degraded {bound.degraded}"
+    if bound.sidecar:
+        yield f"seal     {bound.sidecar.package.path}"
+    yield from (f"stale    {stale}" for stale in bound.stale)
     if explain:
         yield f"accepts  {show(bound.target.whitelist)}"
         yield from (f"decided  {choice}: {rule}" for choice, rule in bound.target.decisions)
+        yield from _prefix_lines(bound)
         yield from (f"also     target {target} would run here" for target in bound.also)
         yield from (f"refused  {line}" for line in refusal_lines(bound.refusals, remedies=False))
+
+
+def _prefix_lines(bound: Bound) -> Iterator[str]:
+    for name in bound.models:
+        found = bound.model(name).prefix()
+        if found.record is not None:
+            yield f"prefix   {name}: {len(found.record.tokens)} tokens of the {found.source}"
+        yield from (f"stale    {stale}" for stale in found.refused)
 
 
 def refusal_lines(refusals: Sequence[Refusal], *, remedies: bool = True) -> Iterator[str]:

@@ -16,6 +16,7 @@ from dpfedge.binding.bind import bind
 from dpfedge.binding.bound import Bound
 from dpfedge.binding.devices import Found, find_devices
 from dpfedge.binding.seal import Vouch, attach_seal
+from dpfedge.errors import FormatError
 from dpfedge.hardware.board import AUTO, Board, find_board
 from dpfedge.hardware.probe import Machine, probe
 from dpfedge.hardware.sysroot import machine_root
@@ -54,11 +55,16 @@ def bind_here(
     allow_fallback: Sequence[str] = (),
     check: Literal["fast", "full"] = "fast",
     vouch: Vouch | None = None,
+    sidecar: bool = True,
 ) -> Bound:
     """Choose a target of `package` for this machine, which must be `board`; BoardError or BindError say why not.
 
-    On this very machine with the sidecar beside the package, when it passes `check` and `vouch` and fits.
+    On this very machine with the sidecar beside the package, when that passes `check` and `vouch` and fits.
     """
+    if package.manifest.seal is not None:
+        raise FormatError(
+            "a sidecar, not a package", where=str(package.path), remedy="name the package that it lies beside"
+        )
     here = look(board, sysroot=sysroot, registry=registry)
     bound = bind(package, here.board, here.found, allow_fallback=allow_fallback)
-    return attach_seal(bound, check=check, vouch=vouch) if str(sysroot) == "/" else bound
+    return attach_seal(bound, check=check, vouch=vouch) if sidecar and str(sysroot) == "/" else bound

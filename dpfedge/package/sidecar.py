@@ -6,17 +6,32 @@ It compares nothing: whether a seal fits a package and a device is judged by `dp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dpfedge import limits
 from dpfedge.package.fields import Node
+from dpfedge.package.prefix import BakedPrefix, check_memory, read_prefix
 
-__all__ = ["SUFFIX", "SealRecord", "read_seal", "sidecar_of"]
+__all__ = ["SUFFIX", "Built", "SealRecord", "check_seal", "read_seal", "references", "sidecar_of"]
 
 SUFFIX = ".dpfseal"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Something a backend built for one graph; `name` is the backend's."""
+
+    model: str
+    graph: str
+    name: str
+    section: str
+
+    def to_map(self) -> dict[str, str]:
+        """The form kept in a manifest."""
+        return {"model": self.model, "graph": self.graph, "name": self.name, "section": self.section}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +48,17 @@ class SealRecord:
     """Name and version of the device's driver; empty where there is none."""
     libraries: Mapping[str, str]
     """Library → version."""
+    built: tuple[Built, ...] = ()
+    prefixes: Mapping[str, BakedPrefix] = field(default_factory=dict)
+    """Model → its baked prefix."""
 
     def to_map(self) -> dict[str, Any]:
         """The form kept in a manifest."""
         values = {name: getattr(self, name) for name in ("package", "target", "backend", "driver")}
-        return {**values, "device": dict(self.device), "libraries": dict(self.libraries)}
+        prefixes = {model: prefix.to_map() for model, prefix in self.prefixes.items()}
+        built = [item.to_map() for item in self.built]
+        more = {"device": dict(self.device), "libraries": dict(self.libraries), "built": built, "prefixes": prefixes}
+        return {**values, **more}
 
 
 def read_seal(node: Node) -> SealRecord | None:
@@ -51,12 +72,39 @@ def read_seal(node: Node) -> SealRecord | None:
         device=_texts(node.find("device")),
         driver=node.find("driver").text(limits.PREFIX_KEY_MAX_BYTES),
         libraries=_texts(node.find("libraries")),
+        built=tuple(_built(item) for item in node.find("built").items(limits.SECTIONS_MAX)),
+        prefixes={model: _prefix(item) for model, item in node.find("prefixes").entries()},
     )
+
+
+def check_seal(seal: SealRecord, sizes: Mapping[str, int], where: str) -> None:
+    """Refuse a prefix whose places leave their sections; `sizes` are those of the container's sections, in bytes."""
+    for model, prefix in seal.prefixes.items():
+        check_memory(prefix, sizes[prefix.section], f"{where}.prefixes.{model}")
+
+
+def references(seal: SealRecord) -> Iterable[tuple[str, str, str]]:
+    """Path, section and kind of everything the record names."""
+    for index, item in enumerate(seal.built):
+        yield f"seal.built[{index}].section", item.section, "sealed"
+    for model, prefix in seal.prefixes.items():
+        yield f"seal.prefixes.{model}.section", prefix.section, "prefix"
 
 
 def sidecar_of(package: Path) -> Path:
     """Where the sidecar of a package file lies: beside it, with `.dpfseal` behind its whole name."""
     return package.with_name(package.name + SUFFIX)
+
+
+def _built(node: Node) -> Built:
+    return Built(*(node.find(name).name() for name in ("model", "graph", "name", "section")))
+
+
+def _prefix(node: Node) -> BakedPrefix:
+    prefix = read_prefix(node)
+    if prefix is None:
+        raise node.error("a prefix is missing")
+    return prefix
 
 
 def _texts(node: Node) -> dict[str, str]:

@@ -7,9 +7,9 @@ It imports onnxruntime only in `load` and `lower`, so listing devices stays chea
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,8 +56,8 @@ class CpuBackend:
                 memory_bytes=facts.memory_bytes,
                 unified_memory=True,
                 facts={"cores": facts.cores},
-            )
                 drivers=facts.drivers,
+            )
         ]
 
     def capabilities(self, device: Device) -> Capabilities:
@@ -89,16 +89,29 @@ class CpuBackend:
             )
         from dpfedge_cpu.session import CpuExecutable, open_session
 
-        return CpuExecutable(graph, open_session(graph, budget))
+        def load() -> CpuExecutable:
+            return CpuExecutable(graph, open_session(graph, budget))
+
+        if not graph.sealed:
+            return load()
+        from dpfedge_cpu.packed import IMAGE, KEYS, load_shared
+
+        return load_shared(load, graph.sealed[IMAGE], graph.sealed[KEYS])
 
     def identity(self, device: Device) -> Identity:
         """Kernels, and so the last bits of results, are chosen by architecture and features."""
+        from importlib.metadata import version  # its own imports take longer than binding
+
         facts = {"kind": device.kind, "arch": device.arch, "features": " ".join(sorted(device.features))}
+        facts["page_bytes"] = str(mmap.PAGESIZE)  # a sealed image is made of pages
         return Identity(facts, {"onnxruntime": version("onnxruntime"), "dpfedge-cpu": self.version})
 
     def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, bytes] | None:
-        """Nothing yet."""
-        return None
+        """The pages onnxruntime packs weights into, for every process to share; None for a graph without large ones."""
+        from dpfedge_cpu.packed import collect
+        from dpfedge_cpu.session import open_session
+
+        return collect(lambda: open_session(graph, budget))
 
     def health(self, device: Device) -> Health:
         """Load average over cores, and available over total memory, of the running machine."""

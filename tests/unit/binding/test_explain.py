@@ -64,6 +64,8 @@ def test_describe__is_plain_data(build: Build, host: Board, parts: Any) -> None:
         "decisions": [{"choice": "keep", "rule": "a rule"}],
         "degraded": None,
         "also": [],
+        "seal": None,
+        "stale": [],
         "refusals": [
             {
                 "target": "far",

@@ -70,7 +70,7 @@ def test_format__limits() -> None:
 
 def test_format__closed_lists() -> None:
     """Section kinds, whitelist operators and dtypes are all described, in their order."""
-    assert ", ".join(f"`{kind}`" for kind in ("weights", "graph", "asset", "prefix", "golden", "licence")) in FORMAT
-    assert set(KINDS) == {"weights", "graph", "asset", "prefix", "golden", "licence"}
+    assert ", ".join(f"`{kind}`" for kind in KINDS) in FORMAT
+    assert tuple(KINDS) == ("weights", "graph", "asset", "prefix", "sealed", "golden", "licence")
     assert " ".join(DTYPES) in FORMAT
     assert all(f'["{operator}", ' in FORMAT for operator in OPERATORS)

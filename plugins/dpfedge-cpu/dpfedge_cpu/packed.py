@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packed weights that processes share: the pages onnxruntime packed in, an image for the seal out; and back.
+
+onnxruntime packs matrices into memory of each process and has no way to be given them packed: it runs every kernel's
+PrePack before it looks at stored ones. So packing stays, but its result need not: pages that equal a page of the
+sealed image are replaced by a private mapping of that page. What a process reads does not change by a bit, the memory
+is the page cache's, one for all processes, and can be dropped and read again. Pages that differ stay as they are.
+
+glibc gives each large allocation pages of its own, at the same place inside its first page every time; that is what
+makes pages comparable, and `own_pages` asks for it while weights are packed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpfedge.backend.api import SealedView
+from dpfedge.errors import BackendError, Unsupported
+
+__all__ = ["IMAGE", "KEYS", "collect", "load_shared", "share"]
+
+IMAGE, KEYS = "packed", "packed.keys"
+"""Names of what is sealed: pages one after the other, and one number for each of them."""
+
+_WORDS = mmap.PAGESIZE // 8
+_SAMPLED = np.array([9, 77, 150, 223, 300, 377, 450, _WORDS - 7])
+_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93,
+                 0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3, 0x589965CC75374CC3],
+                np.uint64)  # fmt: skip
+_PIECE = 1024  # pages looked at together: they stay in the second-level cache between reading and comparing
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+_OWN_PAGES_BYTES = 16 << 10
+_USUAL_BYTES = 32 << 20  # where glibc's own adaptation of this number ends
+_MAP_FIXED = 0x10
+_IS_MAPPED = 2  # in the size before an allocation (glibc: malloc.c, IS_MMAPPED): it has pages of its own
+_HELD_MAX = 4096
+_ONE_AT_A_TIME = threading.Lock()
+
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Range = tuple[int, int]
+Loaded = TypeVar("Loaded")
+
+
+class _Iovec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "mallopt") or not hasattr(libc, "process_vm_readv"):
+        raise Unsupported("packed weights are shared with glibc only", where="backend cpu", found="another C library")
+    libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    libc.mmap.restype = libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes, libc.free.argtypes = (ctypes.c_size_t,), (ctypes.c_void_p,)
+    libc.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+    )  # fmt: skip
+    return libc
+
+
+@contextmanager
+def own_pages() -> Iterator[None]:
+    """Give allocations of 64 KiB and more pages of their own, as far as they are made inside."""
+    libc = _libc()
+    libc.mallopt(_M_MMAP_THRESHOLD, _OWN_PAGES_BYTES)
+    held = _hold_free_memory(libc)
+    try:
+        yield
+    finally:
+        for address in held:
+            libc.free(address)
+        # activations must not be mapped and unmapped on every run
+        libc.mallopt(_M_MMAP_THRESHOLD, _USUAL_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _USUAL_BYTES)
+
+
+def _hold_free_memory(libc: ctypes.CDLL) -> list[int]:
+    """Take what earlier work left free in large pieces: the allocator would use it up before it maps anew."""
+    held: list[int] = []
+    for size in (16 * _OWN_PAGES_BYTES, _OWN_PAGES_BYTES):
+        while len(held) < _HELD_MAX:
+            address = libc.malloc(size)
+            if address is None:
+                raise MemoryError
+            if ctypes.c_size_t.from_address(address - ctypes.sizeof(ctypes.c_size_t)).value & _IS_MAPPED:
+                libc.free(address)
+                break
+            held.append(address)
+    return held
+
+
+def load_shared(load: Callable[[], Loaded], image: SealedView, keys: SealedView) -> Loaded:
+    """`load()`, and then every page it made that the image holds is the image's."""
+    with _ONE_AT_A_TIME, own_pages():
+        before = private_ranges()
+        loaded = load()
+        share(without(private_ranges(), before), image, np.frombuffer(keys.data, np.uint64))
+    return loaded
+
+
+def collect(load: Callable[[], object]) -> dict[str, bytes] | None:
+    """The image of the pages that two runs of `load()` make alike, and its keys; None when there are none."""
+    with _ONE_AT_A_TIME, own_pages():
+        first = np.unique(np.concatenate([keys for _, keys in _loaded(load)] or [np.zeros(0, np.uint64)]))
+        kept = []
+        for pages, keys in _loaded(load):
+            same = np.isin(keys, first) & pages.any(axis=1)
+            kept.append((pages[same], keys[same]))
+    if not sum(len(keys) for _, keys in kept):
+        return None
+    return {
+        IMAGE: np.concatenate([pages for pages, _ in kept]).tobytes(),
+        KEYS: np.concatenate([keys for _, keys in kept]).tobytes(),
+    }
+
+
+def _loaded(load: Callable[[], object]) -> list[tuple[Words, Words]]:
+    before = private_ranges()
+    loaded = load()
+    found = []
+    for start, end in without(private_ranges(), before):
+        for _, pages in _read(start, end):
+            found.append((pages.copy(), _keys(pages)))
+    del loaded
+    return found
+
+
+def share(ranges: Sequence[Range], image: SealedView, keys: Words) -> int:
+    """Replace pages inside `ranges` that equal one of `image`; how many bytes are shared now.
+
+    The caller owns these addresses: nothing else writes there or gives them back meanwhile.
+    """
+    sealed = np.frombuffer(image.data, np.uint64).reshape(-1, _WORDS)
+    order = np.argsort(keys, kind="stable")
+    ascending, shared = keys[order], 0
+    for start, end in ranges:
+        for address, pages in _read(start, end):
+            places = _places(_keys(pages), keys, order, ascending)
+            for first, last, place in _runs(places):
+                for begin, stop in _equal(pages[first:last], sealed[place : place + last - first]):
+                    page = address + (first + begin) * mmap.PAGESIZE
+                    _map_over(page, (stop - begin) * mmap.PAGESIZE, image, (place + begin) * mmap.PAGESIZE)
+                    shared += stop - begin
+    return shared * mmap.PAGESIZE
+
+
+def private_ranges() -> list[Range]:
+    """Addresses of this process's private writable memory without a name: large allocations, not the heap."""
+    found = []
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            place, access, _, _, inode, *name = line.split(maxsplit=5)
+            if inode == "0" and access == "rw-p" and (not name or name[0].startswith("[anon:")):
+                start, end = place.split("-")
+                found.append((int(start, 16), int(end, 16)))
+    return found
+
+
+def without(ranges: Sequence[Range], taken: Sequence[Range]) -> list[Range]:
+    """What of `ranges` lies outside of `taken`; both ascending."""
+    found = []
+    for start, end in ranges:
+        at = start
+        for first, last in taken:
+            if first < end and last > at:
+                if first > at:
+                    found.append((at, first))
+                at = max(at, last)
+        if at < end:
+            found.append((at, end))
+    return found
+
+
+def _read(start: int, end: int) -> Iterator[tuple[int, Words]]:
+    """Copies of the pages of a range, piece by piece; what another thread has given back meanwhile is left out."""
+    libc, buffer = _libc(), np.empty((_PIECE, _WORDS), np.uint64)
+    local = _Iovec(buffer.ctypes.data, buffer.nbytes)
+    for address in range(start, end, buffer.nbytes):
+        remote = _Iovec(address, min(buffer.nbytes, end - address))
+        local.size = remote.size
+        count = libc.process_vm_readv(os.getpid(), ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+        if count > 0:
+            yield address, buffer[: count // mmap.PAGESIZE]
+
+
+def _keys(pages: Words) -> Words:
+    keys: Words = (pages[:, _SAMPLED] * _ODD).sum(axis=1, dtype=np.uint64)
+    return keys
+
+
+def _places(found: Words, keys: Words, order: Any, ascending: Words) -> Any:
+    """For each page the page of the image it probably equals, or −2; the one after the last page's comes first."""
+    at = np.minimum(np.searchsorted(ascending, found), len(keys) - 1)
+    places = np.where(ascending[at] == found, order[at], -2)
+    for index in (np.flatnonzero(places[1:] != places[:-1] + 1) + 1).tolist():
+        while index < len(places) and 0 <= places[index - 1] < len(keys) - 1:
+            following = places[index - 1] + 1
+            if places[index] == following or keys[following] != found[index]:
+                break
+            places[index] = following
+            index += 1
+    return places
+
+
+def _runs(places: Any) -> Iterator[tuple[int, int, int]]:
+    """First page, end page and place in the image of pages that follow each other in both."""
+    ends = [*(np.flatnonzero(places[1:] != places[:-1] + 1) + 1).tolist(), len(places)]
+    for first, last in zip([0, *ends], ends, strict=False):
+        if places[first] >= 0:
+            yield first, last, int(places[first])
+
+
+def _equal(pages: Words, sealed: Words) -> Iterator[Range]:
+    """First and end page of each run of equal pages."""
+    if _libc().memcmp(pages.ctypes.data, sealed.ctypes.data, pages.nbytes) == 0:
+        yield 0, len(pages)
+        return
+    equal = (pages == sealed).all(axis=1)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], equal, [False]]).astype(np.int8)))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def _map_over(address: int, size: int, image: SealedView, offset: int) -> None:
+    flags = mmap.MAP_PRIVATE | _MAP_FIXED
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    if _libc().mmap(address, size, access, flags, image.file, image.offset + offset) != address:
+        raise BackendError("cannot map packed weights", where="backend cpu", found=os.strerror(ctypes.get_errno()))

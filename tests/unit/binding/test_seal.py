@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seals beside packages: used when everything is the same, refused by name when anything differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpfedge.backend.api import Budget, Device, Identity
+from dpfedge.binding import Bound, Chosen
+from dpfedge.binding.bind import bind
+from dpfedge.binding.seal import attach_seal, seal_record
+from dpfedge.errors import SignatureError, Unsupported
+from dpfedge.hardware.board import Board
+from dpfedge.package import Package, PackageWriter
+from dpfedge.package.sidecar import Built, SealRecord, sidecar_of
+
+Build = Callable[..., Package]
+
+
+@pytest.fixture
+def recorder(parts: Any) -> Any:
+    """A backend that says what its seals are bound to."""
+    made = parts.Recorder("cpu")
+    made.identity = lambda device: Identity({"arch": device.arch, "features": "avx2"}, {"onnxruntime": "1.32.0"})
+    made.seal = lambda *parts: None
+    return made
+
+
+@pytest.fixture
+def bound(build: Build, host: Board, parts: Any, recorder: Any) -> Bound:
+    """The small package on this machine."""
+    package = build(parts.target("t", "cpu", ["board", "host"]))
+    return bind(package, host, parts.found(parts.CPU, cpu=recorder))
+
+
+def write(bound: Bound, **changes: Any) -> Path:
+    """A sidecar beside the package of `bound`; `changes` are made to what it is sealed for."""
+    path = sidecar_of(bound.package.path)
+    built = (Built("llm", "step", "packed", "sealed"),)
+    record = replace(seal_record(bound), **{"built": built, **changes})
+    with PackageWriter(path, name="small", version="1.2") as writer:
+        writer.add("sealed", "sealed", b"packed")
+        writer.finish({"seal": record.to_map()})
+    return path
+
+
+def test_attach__fits(bound: Bound, recorder: Any) -> None:
+    """What was built reaches the backend with the graph, also in another process."""
+    write(bound)
+    sealed = attach_seal(bound, check="full")
+
+    assert (sealed.stale, sealed.sidecar is not None) == ((), True)
+    sealed.model("llm").load("step", Budget())
+    [(graph, _, _)] = recorder.loaded
+    assert bytes(graph.sealed["packed"].data) == b"packed"
+    assert sealed.model("vad").graph("step").sealed == {}
+
+    class Only:
+        def get(self, name: str) -> Any:
+            return recorder
+
+    again = Chosen.again(bound.package, sealed.chosen.record(), Only())  # type: ignore[arg-type]
+    assert bytes(again.model("llm").graph("step").sealed["packed"].data) == b"packed"
+
+
+def test_attach__no_sidecar(bound: Bound) -> None:
+    """Nothing beside the package, nothing said."""
+    assert attach_seal(bound) is bound
+    assert bound.chosen.record()["seal"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({"libraries": {"onnxruntime": "1.31.0"}}, ["library/onnxruntime: wanted 1.31.0; found 1.32.0"]),
+        ({"libraries": {"onnxruntime": "1.32.0", "x": "1"}}, ["library/x: wanted 1; found nothing"]),
+        (
+            {"device": {"arch": "x86-64-v4", "features": "avx512 vnni"}},
+            ["device/arch: wanted x86-64-v4; found x86-64-v3", "device/features: wanted avx512 vnni; found avx2"],
+        ),
+        ({"driver": "nvidia 550.54"}, ["driver: wanted nvidia 550.54; found nothing"]),
+        ({"backend": "cuda"}, ["backend: wanted cuda; found cpu"]),
+        ({"target": "other"}, ["target: wanted other; found t"]),
+    ],
+)
+def test_attach__stale_is_refused_and_named(bound: Bound, changes: dict[str, Any], lines: list[str]) -> None:
+    """A sidecar of another device, driver, library or target: each field with both values and what to do."""
+    path = write(bound, **changes)
+    before = path.read_bytes()
+    found = attach_seal(bound)
+
+    assert found.sidecar is None
+    assert [str(stale) for stale in found.stale] == [
+        f"seal small.dpfbin.dpfseal: refused: {line}; run `dpfedge seal`" for line in lines
+    ]
+    assert path.read_bytes() == before, "nothing is built anew"
+    assert found.model("llm").graph("step").sealed == {}
+
+
+def test_attach__of_another_package(bound: Bound) -> None:
+    """Only the package is named then: everything else may differ for that reason."""
+    write(bound, package=b"\xab" * 32, target="other")
+    [stale] = attach_seal(bound).stale
+
+    here = bound.package.manifest_sha256.hex()[:16]
+    assert str(stale) == (
+        f"seal small.dpfbin.dpfseal: refused: package: wanted {'ab' * 8}; found {here}; run `dpfedge seal`"
+    )
+
+
+def test_attach__nobody_trusted_signed_it(bound: Bound) -> None:
+    """Where packages must be signed, sidecars must be; the reason is the signature's own."""
+    path = write(bound)
+
+    def vouch(package: Package) -> None:
+        raise SignatureError("nobody has signed it", where=str(package.path))
+
+    [stale] = attach_seal(bound, vouch=vouch).stale
+    assert str(stale) == (
+        "seal small.dpfbin.dpfseal: refused: file: wanted a sidecar that can be trusted; "
+        f"found {path}: nobody has signed it; run `dpfedge seal`"
+    )
+
+
+def test_attach__damaged(bound: Bound) -> None:
+    """A cut file is refused as such, and the package runs without it."""
+    path = write(bound)
+    path.write_bytes(path.read_bytes()[:-1])
+    found = attach_seal(bound)
+
+    assert found.sidecar is None
+    assert "the file was cut" in str(found.stale[0])
+
+
+def test_attach__a_package_in_its_place(bound: Bound) -> None:
+    """A package under a sidecar's name is not taken for one."""
+    path = sidecar_of(bound.package.path)
+    path.write_bytes(bound.package.path.read_bytes())
+
+    assert "a package, not a sidecar" in str(attach_seal(bound).stale[0])
+
+
+def test_attach__a_backend_that_seals_nothing(bound: Bound, build: Build, host: Board, parts: Any) -> None:
+    """It cannot say what a seal is bound to, so none is used."""
+    write(bound)
+    plain = bind(bound.package, host, parts.found(parts.CPU))
+
+    [stale] = attach_seal(plain).stale
+    assert str(stale) == (
+        "seal small.dpfbin.dpfseal: refused: backend: wanted one that seals; found cpu; remove the seal"
+    )
+    with pytest.raises(Unsupported, match="backend cpu: the backend seals nothing"):
+        seal_record(plain)
+
+
+def test_record__of_this_machine(bound: Bound) -> None:
+    """Package, target, backend and the backend's own facts."""
+    assert seal_record(bound) == SealRecord(
+        bound.package.manifest_sha256, "t", "cpu", {"arch": "x86-64-v3", "features": "avx2"}, "",
+        {"onnxruntime": "1.32.0"},
+    )  # fmt: skip
+    assert isinstance(bound.devices["llm"], Device)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packed weights that processes share: the same numbers, other memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from dpfedge_cpu import CpuBackend, packed
+from dpfedge_cpu.packed import IMAGE, KEYS, collect, load_shared, private_ranges, share, without
+from made_graphs import lowered, view
+
+from dpfedge.backend.api import Budget, GraphView, SealedView, sealing
+from dpfedge.compiler.nodes import Nodes
+from dpfedge.errors import Unsupported
+from dpfedge.tensors import TensorSpec
+
+SIZE = 512
+PAGE = mmap.PAGESIZE
+Save = Callable[[Mapping[str, bytes]], dict[str, SealedView]]
+
+
+def matrix(size: int) -> onnx.ModelProto:
+    """y = x·W, x f32[n, size]."""
+    nodes = Nodes("matrix")
+    weight = np.random.default_rng(1).standard_normal((size, size)).astype(np.float32)
+    nodes.add("MatMul", ["x", nodes.constant("w", weight)], "y")
+    return nodes.model([TensorSpec("x", "f32", ("n", size))], [TensorSpec("y", "f32", ("n", size))])
+
+
+@pytest.fixture(scope="module")
+def graph() -> GraphView:
+    """A graph with one megabyte of weights."""
+    return view(lowered(matrix(SIZE)))
+
+
+@pytest.fixture(scope="module")
+def device() -> Any:
+    """This machine's."""
+    return CpuBackend().devices(Path("/"))[0]
+
+
+@pytest.fixture(scope="module")
+def image(graph: GraphView, device: Any) -> Mapping[str, bytes]:
+    """What sealing makes of it."""
+    found = CpuBackend().seal(graph, device, Budget())
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    """Bytes as they would lie in a sidecar: in one file, mapped."""
+
+    def _save(found: Mapping[str, bytes]) -> dict[str, SealedView]:
+        path = tmp_path / "sidecar"
+        path.write_bytes(found[IMAGE] + found[KEYS])
+        file = os.open(path, os.O_RDONLY)
+        data = memoryview(mmap.mmap(file, 0, prot=mmap.PROT_READ))
+        cut = len(found[IMAGE])
+        return {IMAGE: SealedView(data[:cut], file, 0), KEYS: SealedView(data[cut:], file, cut)}
+
+    return _save
+
+
+def outputs(executable: Any) -> Any:
+    return executable.run({"x": np.random.default_rng(2).standard_normal((3, SIZE)).astype(np.float32)})["y"]
+
+
+def mapped(path: Path) -> int:
+    """Bytes of private mappings of a file in this process."""
+    size = 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place, access, *_ = line.split()
+        if line.endswith(str(path)) and access == "rw-p":
+            start, end = (int(part, 16) for part in place.split("-"))
+            size += end - start
+    return size
+
+
+def test_seal__an_image_of_the_packed_pages(image: Mapping[str, bytes]) -> None:
+    """About as large as the weights, and a number for each page."""
+    assert set(image) == {IMAGE, KEYS}
+    assert 0.8 * SIZE * SIZE * 4 < len(image[IMAGE]) < 1.5 * SIZE * SIZE * 4
+    assert len(image[IMAGE]) // PAGE == len(image[KEYS]) // 8
+
+
+def test_load__shared_pages_change_no_bit(
+    graph: GraphView, device: Any, image: Mapping[str, bytes], save: Save, tmp_path: Path
+) -> None:
+    """The executable reads the sidecar's pages and computes the same; they are gone when it is closed."""
+    backend = CpuBackend()
+    plain = outputs(backend.load(graph, device, Budget()))
+    executable = backend.load(replace(graph, sealed=save(image)), device, Budget())
+
+    assert mapped(tmp_path / "sidecar") >= 0.9 * SIZE * SIZE * 4
+    np.testing.assert_array_equal(outputs(executable), plain)
+    executable.close()
+    assert mapped(tmp_path / "sidecar") == 0
+
+
+def test_load__of_other_weights_shares_nothing(
+    device: Any, image: Mapping[str, bytes], save: Save, tmp_path: Path
+) -> None:
+    """Only equal pages are replaced: an image of something else is harmless."""
+    other = np.random.default_rng(9).integers(0, 2**63, len(image[IMAGE]) // 8, np.uint64)
+    sealed = save({IMAGE: other.tobytes(), KEYS: image[KEYS]})  # the numbers fit, the pages do not
+    graph = view(lowered(matrix(SIZE)))
+    plain = outputs(CpuBackend().load(graph, device, Budget()))
+    executable = CpuBackend().load(replace(graph, sealed=sealed), device, Budget())
+
+    assert mapped(tmp_path / "sidecar") == 0
+    np.testing.assert_array_equal(outputs(executable), plain)
+
+
+def test_share__leaves_pages_that_differ(save: Save, tmp_path: Path) -> None:
+    """Equal pages before and behind a changed one are shared, itself it stays; writing copies a page."""
+    pages = np.random.default_rng(3).integers(0, 2**63, (8, PAGE // 8), np.uint64)
+    keys = packed._keys(pages)
+    memory = mmap.mmap(-1, 10 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    words = np.frombuffer(memory, np.uint64).reshape(10, -1)
+    words[1:9] = pages
+    words[4, 3] ^= 1  # a word that the keys do not look at
+    expected = words.copy()
+    sealed = save({IMAGE: pages.tobytes(), KEYS: keys.tobytes()})
+    start = words.ctypes.data
+
+    assert share([(start, start + 10 * PAGE)], sealed[IMAGE], keys) == 7 * PAGE
+    assert mapped(tmp_path / "sidecar") == 7 * PAGE
+    np.testing.assert_array_equal(words, expected)
+    words[2, 0] = 5
+    assert words[2, 0] == 5
+    assert np.frombuffer(sealed[IMAGE].data, np.uint64)[PAGE // 8] == pages[1, 0]
+
+
+def test_share__repeated_pages(save: Save) -> None:
+    """Pages that occur more than once in the image are found in their order."""
+    one, two = np.random.default_rng(4).integers(0, 2**63, (2, PAGE // 8), np.uint64)
+    pages = np.stack([one, two, one, one, two])
+    memory = mmap.mmap(-1, 5 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    words = np.frombuffer(memory, np.uint64).reshape(5, -1)
+    words[:] = pages
+    keys = packed._keys(pages)
+    sealed = save({IMAGE: pages.tobytes(), KEYS: keys.tobytes()})
+
+    assert share([(words.ctypes.data, words.ctypes.data + 5 * PAGE)], sealed[IMAGE], keys) == 5 * PAGE
+    np.testing.assert_array_equal(words, pages)
+
+
+def test_share__memory_given_back_meanwhile(save: Save) -> None:
+    """A range that is no longer there is left out, not read."""
+    pages = np.ones((1, PAGE // 8), np.uint64)
+    sealed = save({IMAGE: pages.tobytes(), KEYS: packed._keys(pages).tobytes()})
+
+    assert share([(1 << 30, (1 << 30) + PAGE)], sealed[IMAGE], packed._keys(pages)) == 0
+
+
+def test_collect__nothing_to_share() -> None:
+    """A graph without large weights has no image."""
+    assert collect(lambda: b"nothing") is None
+
+
+def test_load_shared__a_load_that_fails(image: Mapping[str, bytes], save: Save) -> None:
+    """The error is the load's own, and the next load works."""
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    sealed = save(image)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="broken"):
+            load_shared(fail, sealed[IMAGE], sealed[KEYS])
+
+
+def test_without__ranges() -> None:
+    """What is new: before, between and behind what was there."""
+    assert without([(0, 10), (20, 30)], [(2, 4), (6, 21), (28, 40)]) == [(0, 2), (4, 6), (21, 28)]
+    assert without([(0, 10)], []) == [(0, 10)]
+    assert without([(0, 10)], [(0, 10)]) == []
+
+
+def test_private_ranges__see_a_new_mapping() -> None:
+    """Large allocations show."""
+    before = private_ranges()
+    memory = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    assert sum(end - start for start, end in without(private_ranges(), before)) >= 1 << 20
+    memory.close()
+
+
+def test_another_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without glibc's allocator nothing can be shared, and that is said."""
+    packed._libc.cache_clear()
+    monkeypatch.setattr(packed.ctypes, "CDLL", lambda *_, **__: object())
+
+    with pytest.raises(Unsupported, match="packed weights are shared with glibc only"):
+        collect(lambda: None)
+    monkeypatch.undo()
+    packed._libc.cache_clear()
+
+
+def test_identity__names_what_kernels_depend_on(device: Any) -> None:
+    """Architecture, features, page size and versions."""
+    seals = sealing(CpuBackend())
+    assert seals is not None
+    identity = seals.identity(device)
+
+    assert set(identity.device) == {"kind", "arch", "features", "page_bytes"}
+    assert set(identity.libraries) == {"onnxruntime", "dpfedge-cpu"}
+    assert identity.driver == ""
