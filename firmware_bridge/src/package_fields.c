@@ -7,7 +7,8 @@
 rule dpf_refuse(check *c, rule broken, const field *f, uint64_t found, uint64_t allowed) {
     uint64_t at = f->at != 0 ? f->at : f->parent;
     *c->why = (dpf_package_refusal){.rule = broken, .missing = f->at == 0 && f->name != NULL, .field = f->name,
-                                    .byte = c->package->header.manifest_offset + at, .found = found, .allowed = allowed};
+                                    .found = found, .allowed = allowed};
+    c->why->byte = c->package->header.manifest_offset + at;
     return broken;
 }
 
