@@ -8,6 +8,7 @@ same bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,15 @@ from dpfedge.backend.api import Backend, LoweredGraph, LowerRequest
 from dpfedge.backend.registry import Registry
 from dpfedge.binding import look
 from dpfedge.compiler.baking import Bake, bake_target
-from dpfedge.compiler.families import FAMILIES, Imported, Options
+from dpfedge.compiler.companions import companions
+from dpfedge.compiler.families import Imported, Options
+from dpfedge.compiler.formats import Form
 from dpfedge.compiler.golden import make_cases, write_cases
 from dpfedge.compiler.recipe import ModelSource, Recipe
+from dpfedge.compiler.sbom import SBOM, Material, bill, material
 from dpfedge.compiler.sources import ModelFilesFound, find_files
 from dpfedge.compiler.targets import TargetPlan, plan_targets
+from dpfedge.compiler.variants import Variants
 from dpfedge.package import PackageWriter, WeightPool
 
 __all__ = ["Progress", "compile_package"]
@@ -47,23 +52,25 @@ def compile_package(
     models: dict[str, Any] = {}
     licences: list[dict[str, Any]] = []
     golden: list[dict[str, Any]] = []
+    materials: list[Material] = []
     targets = [_Target(plan, registry.get(plan.backend)) for plan in plans]
     with PackageWriter(out, name=recipe.name, version=recipe.version) as writer:
         for source in recipe.models:
             progress(f"{source.name}: import")
             files = find_files(source, recipe.path.parent, on_download)
-            family = FAMILIES[source.family]
-            imported = family.load(files.paths, Options(mode or source.mode or "fast", source.context))
-            models[source.name] = _model(writer, source, files, imported)
+            options = Options(mode or source.mode or "fast", source.context)
+            variants = Variants(source, files.paths, options, progress)
+            models[source.name] = _model(writer, source, files, variants.original)
             licences += _licences(writer, source, files)
+            materials.append(_material(source, files))
             for target in targets:
+                imported = variants.of(target.plan, target.backend)
                 progress(f"{source.name}: lower for {target.plan.id}")
                 target.add(writer, source.name, imported)
+            if figures := variants.figures():
+                models[source.name]["config"]["formats"] = figures
             progress(f"{source.name}: golden values")
-            cases, notes = make_cases(source.name, source.family, imported)
-            golden += write_cases(writer, source.name, cases)
-            for target in targets:
-                target.note_golden(source.name, notes)
+            golden += _golden(writer, source, variants, targets)
         records = [target.record() for target in targets]
         if bake is not None:
             here = look(registry=registry)
@@ -71,6 +78,8 @@ def compile_package(
                 progress(f"bake prefixes of {record['id']}")
                 bake_target(writer, record, models, recipe.pipeline, here, bake)
         progress("write")
+        plugins = {f"dpfedge-{target.backend.name}": target.backend.version for target in targets}
+        writer.add(SBOM, "licence", bill(recipe.name, recipe.version, materials, {**_compiler(), **plugins}))
         writer.finish(
             {
                 "compiler": _compiler(),
@@ -84,7 +93,13 @@ def compile_package(
 
 
 def _compiler() -> dict[str, str]:
-    return {"name": "dpfedge", "version": __version__, "onnx": version("onnx"), "onnxruntime": version("onnxruntime")}
+    return {
+        "name": "dpfedge",
+        "version": __version__,
+        "onnx": version("onnx"),
+        "onnxruntime": version("onnxruntime"),
+        "numpy": version("numpy"),
+    }
 
 
 def _model(writer: PackageWriter, source: ModelSource, files: ModelFilesFound, imported: Imported) -> dict[str, Any]:
@@ -99,6 +114,29 @@ def _model(writer: PackageWriter, source: ModelSource, files: ModelFilesFound, i
         "config": config,
         "assets": assets,
     }
+
+
+def _golden(
+    writer: PackageWriter, source: ModelSource, variants: Variants, targets: Sequence[_Target]
+) -> list[dict[str, Any]]:
+    """Golden records of a model: each form of its weights has its own, for the targets that got it."""
+    users: dict[Form, list[_Target]] = {}
+    for target in targets:
+        users.setdefault(replace(variants.form(target.plan), decisions=()), []).append(target)
+    records = []
+    for form, members in users.items():
+        cases, notes = make_cases(source.name, source.family, variants.in_form(form).imported)
+        for target in members:
+            target.note_golden(source.name, notes)
+        if len(users) == 1:
+            return write_cases(writer, source.name, cases)
+        records += write_cases(writer, source.name, cases, form.title, [target.plan.id for target in members])
+    return records
+
+
+def _material(source: ModelSource, files: ModelFilesFound) -> Material:
+    paths = [path for file in files.paths.values() for path in (file, *companions(file))]
+    return material(source.name, source.family, files.source, files.licence, files.homepage, paths)
 
 
 def _licences(writer: PackageWriter, source: ModelSource, files: ModelFilesFound) -> list[dict[str, Any]]:
@@ -142,7 +180,9 @@ class _Target:
             section = writer.add(
                 f"graph.{self.plan.id}.{model}.{name}", "graph", self.backend.finish(graph, places[name])
             )
+            bucket = imported.hints.get(name, {}).get("bucket")
             graphs[name] = _graph(section.name, graph, places[name], self.plan.arch)
+            graphs[name]["options"] |= {} if bucket is None else {"bucket": bucket}
         self.models[model] = {"graphs": graphs}
         self._note(model, imported, lowered, places)
 

@@ -18,14 +18,13 @@ from onnx import numpy_helper
 
 from dpfedge.compiler.decoder import build_decoder
 from dpfedge.compiler.decoder.decisions import decisions
-from dpfedge.compiler.decoder.gguf import GgufSource, gguf_shape
-from dpfedge.compiler.importer.gguf_parts import open_gguf_parts
+from dpfedge.compiler.decoder.opened import FOLDER_FILES, GGUF_FILES, open_decoder
+from dpfedge.compiler.formats import KEEP, Form, FormedSource
 from dpfedge.compiler.generic import import_graphs
 from dpfedge.compiler.importer.onnx import import_onnx
 from dpfedge.compiler.importer.ort import import_ort
 from dpfedge.compiler.moonshine import FRAMES_MAX, TOKENS_MAX, build_moonshine
 from dpfedge.compiler.piper import build_piper, hop_samples, overlap_frames
-from dpfedge.compiler.tokenizer import chat_template, special_ids, tokenizer_json
 from dpfedge.errors import ModelError
 
 __all__ = ["FAMILIES", "Family", "Imported", "Options"]
@@ -37,6 +36,7 @@ class Options:
 
     mode: str = "fast"
     context: int | None = None
+    form: Form = KEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,10 @@ class Family:
     files: Mapping[str, str]
     load: Callable[[Mapping[str, Path], Options], Imported]
     options: tuple[str, ...] = ()
+    other_files: Mapping[str, str] = field(default_factory=dict)
+    """Files it may be made of instead; a folder that holds both is ambiguous."""
+    forms: bool = False
+    """`load` makes the form of the weights that its options ask for; else the finished graphs are converted."""
     open: bool = False
     """The recipe may name other roles, each of which becomes a graph; `files` is what is taken when it names none."""
 
@@ -103,19 +107,18 @@ def _moonshine(files: Mapping[str, Path], options: Options) -> Imported:
 
 
 def _decoder(files: Mapping[str, Path], options: Options) -> Imported:
-    gguf = open_gguf_parts(files["model"])
-    shape = gguf_shape(gguf)
-    source, context = GgufSource(gguf, shape), min(options.context or 2048, shape.trained_context)
+    opened = open_decoder(files)
+    shape, context = opened.shape, min(options.context or 2048, opened.shape.trained_context)
+    source = FormedSource(opened.source, options.form)
     graph = build_decoder(source, shape, context=context, mode=options.mode)
     config = {
-        "name": gguf.get("general.name", str, files["model"].stem), "architecture": shape.architecture,
-        "mode": options.mode, "context": context, "trained_context": shape.trained_context, "layers": shape.layers,
-        "heads": shape.heads, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width,
-        "vocabulary": shape.vocabulary, **special_ids(gguf),
+        "name": opened.name, "architecture": shape.architecture, "mode": options.mode, "context": context,
+        "trained_context": shape.trained_context, "layers": shape.layers, "heads": shape.heads,
+        "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary,
+        **opened.ids,
     }  # fmt: skip
-    assets = {"tokenizer.json": tokenizer_json(gguf), "chat_template.jinja": chat_template(gguf).encode()}
-    cache = 8 * shape.layers * shape.kv_width * context
-    return Imported({"llm": graph}, config, assets, {}, decisions(source, shape, options.mode, context), cache)
+    notes = (*decisions(source, shape, options.mode, context), *source.decisions)
+    return Imported({"llm": graph}, config, opened.assets, {}, notes, 8 * shape.layers * shape.kv_width * context)
 
 
 def _piper(files: Mapping[str, Path], options: Options) -> Imported:

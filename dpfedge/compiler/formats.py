@@ -44,6 +44,11 @@ class Form:
         """Equal for targets that share the converted model."""
         return self.name, self.element
 
+    @property
+    def title(self) -> str:
+        """The form in names of sections."""
+        return self.name if self.element is None else self.element.lower()
+
 
 KEEP = Form("keep")
 

@@ -223,11 +223,16 @@ def _box(value: Array, sample: Sample, name: str) -> Box:
     return Box(np.ascontiguousarray(box).reshape(sizes), tuple(at), value.shape)
 
 
-def write_cases(writer: PackageWriter, model: str, cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """Store the values of a model's cases in a section; the manifest's records."""
+def write_cases(
+    writer: PackageWriter, model: str, cases: Sequence[Case], form: str = "", targets: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Store the values of a model's cases in a section; the manifest's records, for all targets or each of `targets`.
+
+    `form` tells apart the sections of a model that has several forms.
+    """
     if not cases:
         return []
-    stream = writer.begin(f"golden.{model}", "golden")
+    stream = writer.begin(f"golden.{model}.{form}" if form else f"golden.{model}", "golden")
     places: dict[bytes, int] = {}
     records = [
         {
@@ -237,7 +242,9 @@ def write_cases(writer: PackageWriter, model: str, cases: Sequence[Case]) -> lis
             "inputs": {name: _tensor(stream, places, array) for name, array in sorted(case.feeds.items())},
             "outputs": {name: _output(stream, places, box, case.tolerance) for name, box in case.outputs.items()},
             **({"in_place": [list(pair) for pair in case.in_place]} if case.in_place else {}),
+            **({"target": target} if target else {}),
         }
+        for target in targets or ("",)
         for case in cases
     ]
     stream.end()

@@ -141,9 +141,10 @@ def _model(name: str, models: Any) -> ModelSource:
             where=data.where(key),
             allowed=", ".join(family.options) or "none",
         )
-    for role in [role for role in files if role not in family.files and not family.open]:
+    roles = {**family.files, **family.other_files}
+    for role in [role for role in files if role not in roles and not family.open]:
         raise ConfigError(
-            f"family {data['family']} has no file {role}", where=files.where(role), allowed=", ".join(family.files)
+            f"family {data['family']} has no file {role}", where=files.where(role), allowed=", ".join(roles)
         )
     for role in [role for role in files if not re.fullmatch(_NAME["pattern"], role)]:
         raise ConfigError("bad name of a graph", where=files.where(role), found=role, allowed=_NAME["pattern"])

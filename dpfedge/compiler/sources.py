@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpfedge.compiler.families import FAMILIES
+from dpfedge.compiler.families import FAMILIES, Family
 from dpfedge.compiler.importer.gguf_parts import first_parts
+from dpfedge.compiler.importer.safetensors import INDEX
 from dpfedge.compiler.recipe import ModelSource
+from dpfedge.compiler.sbom import spdx
 from dpfedge.errors import ModelError
 from dpfedge.models import catalogue, pull
 
@@ -27,6 +29,7 @@ class ModelFilesFound:
     licence: str
     texts: Sequence[Path]
     """Licence and model card files."""
+    homepage: str = ""
 
 
 def find_files(
@@ -38,22 +41,49 @@ def find_files(
         files = pull(source.place, progress)
         folder, names = files.dir, sorted(catalogue()[source.place].files)
         title, licence = f"catalogue:{source.place} ({files.model.source})", source.licence or files.licence
+        homepage = files.model.homepage
     else:
         folder = (base / source.place).resolve()
         if not folder.is_dir():
             raise ModelError("no such folder", where=source.where, found=str(folder))
         names = sorted(path.name for path in folder.iterdir() if path.is_file())
-        title, licence = f"folder:{source.place}", source.licence or ""
+        title, licence, homepage = f"folder:{source.place}", source.licence or "", ""
     taken = {path for pattern in _LICENCES for path in names if Path(path).match(pattern)}
-    family = FAMILIES[source.family]
-    roles = source.files if family.open and source.files else family.files
+    roles = _roles(FAMILIES[source.family], source, names)
     paths = {role: folder / _one(role, pattern, source, names) for role, pattern in roles.items()}
-    return ModelFilesFound(paths, title, licence, tuple(folder / name for name in sorted(taken)))
+    texts = tuple(folder / name for name in sorted(taken))
+    return ModelFilesFound(paths, title, spdx(licence, source.where), texts, homepage)
+
+
+def _roles(family: Family, source: ModelSource, names: Sequence[str]) -> Mapping[str, str]:
+    """Role → pattern: of an open family those the recipe names; of two kinds of files the one the folder holds."""
+    if family.open and source.files:
+        return source.files
+    kinds = [kind for kind in (family.files, family.other_files) if kind]
+    if source.files:
+        held = [kind for kind in kinds if source.files.keys() <= kind.keys()]
+    else:
+        held = [kind for kind in kinds if all(_matching(pattern, names) for pattern in kind.values())]
+    if len(kinds) == 1 or len(held) == 1:
+        return held[0] if held else kinds[0]
+    raise ModelError(
+        "the folder holds several kinds of files" if held else "no kind of files is complete",
+        where=source.where,
+        found=", ".join(source.files or names),
+        allowed=" or ".join(" with ".join(kind.values()) for kind in kinds),
+        remedy=f"name one: files: {{{next(iter(kinds[0]))}: …}}",
+    )
+
+
+def _matching(pattern: str, names: Sequence[str]) -> list[str]:
+    """The files that fit; of a split model its first part, of several safetensors files their index."""
+    found = first_parts([name for name in names if Path(name).match(pattern)])
+    return [INDEX] if INDEX in found else found
 
 
 def _one(role: str, pattern: str, source: ModelSource, names: Sequence[str]) -> str:
     wanted = source.files.get(role, pattern)
-    found = first_parts([name for name in names if Path(name).match(wanted)])
+    found = _matching(wanted, names)
     if len(found) != 1:
         raise ModelError(
             f"{'several files' if found else 'no file'} for {role}",

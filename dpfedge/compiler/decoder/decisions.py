@@ -50,4 +50,6 @@ def _rule(kind: str) -> str:
         return f"the file's own blocks of {form.block} as {form.bits}-bit codes, not rounded again{least}"
     if kind in ("F16", "BF16"):
         return "the same numbers as float32: onnxruntime has no faster product of them on a CPU"
+    if kind.startswith("int"):
+        return "rounded from the file's values when compiled"
     return "as the source gives it"

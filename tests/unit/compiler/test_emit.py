@@ -142,3 +142,44 @@ def test_compile_package__missing_file(folder: Path) -> None:
 
     with pytest.raises(ModelError, match=r"tiny\.yaml:4: no file for model; found LICENSE; allowed \*\.onnx"):
         compiled(folder)
+
+
+def test_compile_package__formats(folder: Path) -> None:
+    """A changed format is in the decisions and in the model's numbers, and the package runs with it."""
+    text = (folder / "tiny.yaml").read_text().replace("context: 16, mode: exact", "context: 16, weights: int8")
+    (folder / "tiny.yaml").write_text(text)
+    package = open_package(compiled(folder, boards=("host", "rk3588")))
+    figures = package.manifest.models["llm"].config["formats"]["int8"]
+    decisions = dict(package.manifest.targets[0].decisions)
+
+    assert figures["perplexity_before"] > 1
+    assert figures["loss"] >= 0
+    assert any(choice.startswith("llm: quality of int8: loss") for choice in decisions)
+    assert any("block 32" in choice for choice in decisions)
+    assert load(package, "llm", "llm").outputs[0].dims == (1, 1, VOCABULARY)
+    assert {record.target for record in package.manifest.golden} == {None}
+
+
+def test_compile_package__buckets(folder: Path) -> None:
+    """Each size is a graph of its own; all of them read the same weights, which lie in the package once."""
+    matrix = np.random.default_rng(4).standard_normal((64, 64)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    ports = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["frames", 64])] for name in "xy"]
+    graph = helper.make_graph(nodes, "g", *ports, [onnx.numpy_helper.from_array(matrix, "w")])
+    (folder / "any").mkdir()
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), folder / "any" / "g.onnx"
+    )
+    text = 'name: tiny\nversion: "1"\nmodels:\n  m: {family: onnx, source: "folder:any", licence: MIT, BUCKETS}\n'
+    sizes = {}
+    for name, buckets in (("plain", "mode: fast"), ("bucketed", "buckets: {frames: [16, 64]}")):
+        (folder / "tiny.yaml").write_text(text.replace("BUCKETS", buckets))
+        package = open_package(compiled(folder, f"{name}.dpfbin"))
+        sizes[name] = sum(section.size for section in package.manifest.sections if section.kind == "weights")
+    graphs = package.manifest.targets[0].models["m"].graphs
+
+    assert sizes["plain"] == sizes["bucketed"] == matrix.nbytes
+    assert list(graphs) == ["main", "main@frames-16", "main@frames-64"]
+    assert graphs["main@frames-16"].options["bucket"] == {"graph": "main", "sizes": {"frames": 16}}
+    x = np.random.default_rng(5).standard_normal((16, 64)).astype(np.float32)
+    assert relative(load(package, "m", "main@frames-16").run({"x": x})["y"], x @ matrix) < 1e-5

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from made_graphs import loaded, lowered, relative
+from made_products import graph
 
 from dpfedge.compiler.formats import Form
 from dpfedge.compiler.graph_formats import in_form
@@ -17,17 +18,6 @@ from dpfedge.tensors import TensorSpec
 
 RANDOM = np.random.default_rng(9)
 FP8 = Form("fp8", "FLOAT8E4M3FN")
-
-
-def graph(inner: int = 64, **gemm: Any) -> onnx.ModelProto:
-    """x[n,96] → MatMul → Relu → Gemm with a bias → y[n,32]; the first matrix is also gathered from."""
-    nodes = Nodes("two")
-    nodes.constant("first", RANDOM.standard_normal((96, inner)).astype(np.float32))
-    nodes.constant("second", RANDOM.standard_normal((32, inner)).astype(np.float32))
-    nodes.constant("bias", RANDOM.standard_normal(32).astype(np.float32))
-    nodes.add("Relu", [nodes.add("MatMul", ["x", "first"], "hidden")], "active")
-    nodes.add("Gemm", ["active", "second", "bias"], "y", transB=1, **gemm)
-    return nodes.model([TensorSpec("x", "f32", ("n", 96))], [TensorSpec("y", "f32", ("n", 32))])
 
 
 def run(model: onnx.ModelProto, **options: Any) -> np.ndarray[Any, Any]:

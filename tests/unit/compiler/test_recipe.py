@@ -47,7 +47,7 @@ def test_load_recipe__reads(tmp_path: Path) -> None:
     ("source: folder:models", "source: models", r"voice\.yaml:6: .*catalogue:silero-vad"),
     ("    context: 16", "    contxt: 16", r"voice\.yaml:8: .*contxt.*context"),
     ("    licence: MIT\n", "", r"needs its licence"),
-    ("{model: tiny.gguf}", "{weights: tiny.gguf}", r"family llama has no file weights; allowed model"),
+    ("{model: tiny.gguf}", "{wheels: tiny.gguf}", r"llama has no file wheels; allowed model, config, token"),
     ("llm: {model: llm,", "llm: {model: lmm,", r"names an unknown model; found lmm; allowed llm; did you mean llm\?"),
     ("{model: llm,", "\n      {modle: llm,", r"llm\.modle: unknown key; 'model' is missing; did you mean model\?"),
     ("name: voice\n", "", r"name"),
@@ -65,6 +65,28 @@ def test_load_recipe__option_of_another_family(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="family silero-vad has no option context; allowed none"):
         load_recipe(recipe(tmp_path, text))
+
+
+def test_load_recipe__formats_and_buckets(tmp_path: Path) -> None:
+    """The weights' format, its limit and the buckets are read; what is none of them is refused by name."""
+    found = load_recipe(
+        recipe(tmp_path, GOOD.replace("    context: 16", "    weights: int4\n    max_loss: 0.05"))
+    ).models[0]
+    assert (found.weights, found.max_loss, found.buckets) == ("int4", 0.05, {})
+
+    graphs = """\
+name: x
+version: "1"
+models:
+  m: {family: onnx, source: "folder:m", licence: MIT, buckets: {frames: [64, 128]}}
+"""
+    found = load_recipe(recipe(tmp_path, graphs)).models[0]
+    assert (found.weights, found.max_loss, found.buckets) == ("keep", None, {"frames": [64, 128]})
+    wrong = [("[64, 128]", "[]", "frames"), ("[64, 128]", "[0]", "frames"), ("buckets", "bukkets", "buckets"),
+             ("MIT,", "MIT, weights: int3,", "int4")]  # fmt: skip
+    for old, new, text in wrong:
+        with pytest.raises(ConfigError, match=text):
+            load_recipe(recipe(tmp_path, graphs.replace(old, new)))
 
 
 def test_demo_recipe__is_valid() -> None:

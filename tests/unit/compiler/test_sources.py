@@ -54,3 +54,42 @@ def test_find_files__split_model(tmp_path: Path) -> None:
     base = folder(tmp_path, "m-00002-of-00002.gguf", "m-00001-of-00002.gguf")
 
     assert find_files(source("decoder"), base).paths["model"].name == "m-00001-of-00002.gguf"
+
+
+HF = ("config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+def test_find_files__hugging_face_folder(tmp_path: Path) -> None:
+    """A folder with config.json, tokenizer and safetensors is taken as one; an index stands for its files."""
+    found = find_files(source("decoder"), folder(tmp_path, *HF, "model.safetensors"))
+    assert {role: path.name for role, path in found.paths.items()} == {
+        "config": "config.json", "tokenizer": "tokenizer.json", "weights": "model.safetensors",
+    }  # fmt: skip
+
+    for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json"):
+        (tmp_path / "m" / name).touch()
+    assert find_files(source("decoder"), tmp_path).paths["weights"].name == "model.safetensors.index.json"
+
+
+def test_find_files__two_kinds(tmp_path: Path) -> None:
+    """A GGUF beside a whole Hugging Face folder is ambiguous until one is named; beside a part of one it is not."""
+    base = folder(tmp_path, *HF, "m.gguf")
+    assert set(find_files(source("decoder"), base).paths) == {"model"}
+
+    (base / "m" / "model.safetensors").touch()
+    with pytest.raises(
+        ModelError, match=r"several kinds of files; found .*; allowed \*\.gguf or config\.json with token"
+    ):
+        find_files(source("decoder"), base)
+    assert set(find_files(source("decoder", model="m.gguf"), base).paths) == {"model"}
+    assert set(find_files(source("decoder", weights="model.safetensors"), base).paths) == {
+        "config", "tokenizer", "weights",
+    }  # fmt: skip
+    with pytest.raises(ModelError, match="no kind of files is complete; found model, config"):
+        find_files(source("decoder", model="m.gguf", config="config.json"), base)
+
+
+def test_find_files__neither_kind(tmp_path: Path) -> None:
+    """What is there, and what would do, are named."""
+    with pytest.raises(ModelError, match="no kind of files is complete; found README"):
+        find_files(source("decoder"), folder(tmp_path, "README"))

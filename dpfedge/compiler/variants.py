@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One model of a recipe in, for each target its graphs with weights in that target's form and its fixed shapes out.
+
+Each form is made and measured once, whatever the number of targets that share it. It lowers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpfedge.backend.api import Backend, Device
+from dpfedge.compiler.buckets import with_buckets
+from dpfedge.compiler.families import FAMILIES, Imported, Options
+from dpfedge.compiler.formats import Form, choose
+from dpfedge.compiler.graph_formats import in_form
+from dpfedge.compiler.quality import Quality, decoder_quality, graphs_quality
+from dpfedge.compiler.recipe import ModelSource
+from dpfedge.compiler.targets import TargetPlan
+
+__all__ = ["Variant", "Variants"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model in one form, and what the form costs; None for the original."""
+
+    imported: Imported
+    quality: Quality | None = None
+
+
+class Variants:
+    """The forms of one model; `original` is the model as its files have it."""
+
+    def __init__(
+        self,
+        source: ModelSource,
+        files: Mapping[str, Path],
+        options: Options,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._source, self._files, self._options, self._progress = source, files, options, progress
+        self._family = FAMILIES[source.family]
+        self.original: Imported = self._family.load(files, options)
+        self._made: dict[tuple[str, str | None], Variant] = {("keep", None): Variant(self.original)}
+
+    def form(self, plan: TargetPlan) -> Form:
+        """The form of the weights on one target; Unsupported where it has no such format."""
+        return choose(self._source.weights, plan.kind, plan.arch, f"{self._source.where}: target {plan.id}")
+
+    def of(self, plan: TargetPlan, backend: Backend) -> Imported:
+        """The model for one target; ModelError when its form costs more than the recipe allows."""
+        form = self.form(plan)
+        variant = self.in_form(form)
+        notes = variant.imported.decisions + form.decisions
+        if variant.quality is not None:
+            notes += (variant.quality.decision(form.name),)
+        fixed = with_buckets(
+            variant.imported, self._source.buckets, dynamic=_dynamic(plan, backend), where=self._source.where
+        )
+        return replace(fixed, decisions=notes)
+
+    def in_form(self, form: Form) -> Variant:
+        """The model in one form, without buckets."""
+        if form.key not in self._made:
+            self._progress(f"{self._source.name}: {form.name}")
+            imported = self._converted(form)
+            self._progress(f"{self._source.name}: quality of {form.name}")
+            quality = self._measured(imported)
+            quality.require(self._source.max_loss, self._source.where, form.name)
+            self._made[form.key] = Variant(imported, quality)
+        return self._made[form.key]
+
+    def figures(self) -> dict[str, Any]:
+        """Form → loss and figures, for the model's config."""
+        return {
+            name: {"loss": variant.quality.loss, **variant.quality.figures}
+            for (name, _), variant in self._made.items()
+            if variant.quality is not None
+        }
+
+    def _converted(self, form: Form) -> Imported:
+        imported = self.original
+        if self._family.forms:
+            imported = self._family.load(self._files, replace(self._options, form=form))
+            if form.element is None:
+                return imported
+        found = {name: in_form(graph, form) for name, graph in imported.graphs.items()}
+        decisions = dict.fromkeys(note for _, notes in found.values() for note in notes)
+        graphs = {name: graph for name, (graph, _) in found.items()}
+        return replace(imported, graphs=graphs, decisions=(*imported.decisions, *decisions))
+
+    def _measured(self, imported: Imported) -> Quality:
+        if self._family.forms:
+            return decoder_quality(self.original, imported, self._source.name)
+        return graphs_quality(self._source.name, self._source.family, self.original, imported)
+
+
+def _dynamic(plan: TargetPlan, backend: Backend) -> bool:
+    """Whether the backend runs graphs whose sizes change from run to run on the target's kind of device."""
+    device = Device(f"{plan.kind}:0", backend.name, plan.kind, plan.arch, plan.arch, plan.features, 0)
+    return backend.capabilities(device).dynamic_shapes
