@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpfedge.backend.known import machine_at
 from dpfedge.hardware.accelerators import Accelerator
-from dpfedge.hardware.probe import probe
 
 __all__ = ["Accelerator", "accelerators"]
 
 
 def accelerators(sysroot: str | Path = "/") -> tuple[Accelerator, ...]:
     """Accelerators of the machine below `sysroot`, with the drivers that whitelists may name; `/` is this one."""
-    return probe(sysroot).accelerators
+    return machine_at(sysroot).accelerators

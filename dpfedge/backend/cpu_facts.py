@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dpfedge.hardware.cpu import read_cpu
-from dpfedge.hardware.source.accelerator import kernel_release, kernel_version
-from dpfedge.hardware.source.memory import read_limits, read_memory, usable_bytes
-from dpfedge.hardware.source.root import Root
+from dpfedge.backend.known import machine_at
+from dpfedge.hardware.source.accelerator import kernel_version
 
 __all__ = ["CpuFacts", "cpu_facts"]
 
@@ -39,9 +37,7 @@ class CpuFacts:
 
 def cpu_facts(sysroot: str | Path = "/") -> CpuFacts:
     """Facts of the machine below `sysroot`; `/` is this one."""
-    root = Root(sysroot)
-    cpu = read_cpu(root)
-    memory = usable_bytes(read_memory(root), read_limits(root))
-    kernel = kernel_version(kernel_release(root))
+    machine = machine_at(sysroot)
+    cpu, kernel = machine.cpu, kernel_version(machine.kernel)
     drivers = {} if kernel is None else {"kernel": kernel}
-    return CpuFacts(cpu.arch, cpu.model, cpu.level, cpu.features, len(cpu.allowed), memory, drivers)
+    return CpuFacts(cpu.arch, cpu.model, cpu.level, cpu.features, len(cpu.allowed), machine.usable_bytes, drivers)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dpfedge.backend.known import known_machine
 from dpfedge.backend.registry import Registry
 from dpfedge.binding.bind import bind
 from dpfedge.binding.bound import Bound
@@ -43,7 +44,8 @@ def look(board: str = AUTO, *, sysroot: str | Path = "/", registry: Registry | N
     with machine_root(sysroot) as root:
         machine = probe(root)
         chosen = find_board(board, machine)
-        return Here(machine, chosen, find_devices(load_plugins() if registry is None else registry, root))
+        with known_machine(root, machine):
+            return Here(machine, chosen, find_devices(load_plugins() if registry is None else registry, root))
 
 
 def bind_here(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +129,26 @@ def load_board(id: str) -> Board:
     return read_board(files[id])
 
 
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=64)
+def _terms(path: Path, mtime_ns: int, size: int) -> Mapping[str, Any]:
+    """The checked `match` of one board file, read again when the file changes."""
+    terms = load_key(path, "match")
+    check(terms, {**_schema()["properties"]["match"], "$defs": _schema()["$defs"]}, path)
+    return terms  # type: ignore[no-any-return]
+
+
 def read_board(path: Path) -> Board:
     """The board in one file, checked against `boards/_schema.yaml`."""
+    return _board(path, *_stamp(path))
+
+
+@lru_cache(maxsize=64)
+def _board(path: Path, mtime_ns: int, size: int) -> Board:
     data = load_yaml(path)
     check(data, _schema(), path)
     return Board(
@@ -235,12 +253,9 @@ def find_board(name: str, machine: Machine) -> Board:
 
 def _best(machine: Machine) -> Board:
     # Choosing reads every board's `match`; the rest is checked of the chosen one alone, to stay within the bind time.
-    rule = {**_schema()["properties"]["match"], "$defs": _schema()["$defs"]}
     found: list[tuple[tuple[int, int], Path]] = []
     for path in board_files().values():
-        terms = load_key(path, "match")
-        check(terms, rule, path)
-        if (match := _match(terms, machine)).ok:
+        if (match := _match(_terms(path, *_stamp(path)), machine)).ok:
             found.append((match.rank, path))
     if not found:
         raise BoardError(

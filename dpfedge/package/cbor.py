@@ -59,8 +59,8 @@ def walk(data: bytes, where: str) -> None:
         if at >= size:
             raise _cut(where, at, 0, 1)
         initial = data[at]
-        if 0x60 <= initial < 0x78:  # short text, by far the most frequent
-            major, argument, at = _TEXT, initial - 0x60, at + 1
+        if initial < 0xB8 and initial & 31 < 24:  # no tag, no simple value, and its argument in the same byte
+            major, argument, at = initial >> 5, initial & 31, at + 1
         else:
             major, argument, at = _head(data, at, where)
         if key and major != _TEXT:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import xxhash
@@ -44,6 +43,8 @@ class Hasher:
 
 def check_sections(fd: int, header: Header, manifest: Manifest, path: Path) -> None:
     """Compare each section with its two digests and each gap with zeros; DigestError or FormatError names the first."""
+    from concurrent.futures import ThreadPoolExecutor  # binding checks no section and must not pay for it
+
     largest_first = sorted(manifest.sections, key=lambda section: -section.size)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="digest") as pool:
         jobs = [pool.submit(_check_section, fd, section, path) for section in largest_first]

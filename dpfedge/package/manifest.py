@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from dpfedge import limits
 from dpfedge.package.expression import Expression, read_expression
@@ -220,6 +220,13 @@ def _ports(node: Node) -> tuple[TensorSpec, ...]:
 
 
 def _port(node: Node) -> TensorSpec:
+    value = node.value
+    if type(value) is dict:
+        # A package has hundreds of ports: the usual ones are accepted without a node for each of their fields.
+        name, dims = value.get("name"), value.get("dims")
+        known = type(value.get("dtype")) is str and value["dtype"] in DTYPE_CODES
+        if known and _is_plain_name(name) and _are_plain_dims(dims):
+            return TensorSpec(name, value["dtype"], tuple(dims))
     dtype = node.find("dtype")
     if not isinstance(dtype.value, str) or dtype.value not in DTYPE_CODES:
         raise dtype.error("unknown dtype", found=repr(dtype.text()[:40]), allowed=", ".join(DTYPE_CODES))
@@ -227,16 +234,16 @@ def _port(node: Node) -> TensorSpec:
 
 
 def _dims(node: Node) -> tuple[int | str, ...]:
-    values = node.value
-    # A package has hundreds of ports: the usual ones are accepted without a node for each dimension.
-    if type(values) is list and len(values) <= limits.TENSOR_MAX_RANK and all(map(_is_plain_dim, values)):
-        return tuple(values)
     return tuple(_dim(item) for item in node.items(limits.TENSOR_MAX_RANK))
 
 
-def _is_plain_dim(value: Any) -> bool:
-    if type(value) is int:
-        return 0 <= value <= limits.TENSOR_MAX_DIM
+def _are_plain_dims(values: Any) -> TypeGuard[list[int | str]]:
+    if type(values) is not list or len(values) > limits.TENSOR_MAX_RANK:
+        return False
+    return all(0 <= value <= limits.TENSOR_MAX_DIM if type(value) is int else _is_plain_name(value) for value in values)
+
+
+def _is_plain_name(value: Any) -> TypeGuard[str]:
     return type(value) is str and len(value) <= limits.NAME_MAX_BYTES and value.isascii() and value.isprintable()
 
 

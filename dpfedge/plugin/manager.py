@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Protocol
 
 import pluggy
 
@@ -18,6 +17,7 @@ from dpfedge.backend.registry import Registry
 from dpfedge.errors import UsageError
 from dpfedge.plugin import hookspecs
 from dpfedge.plugin.border import Border
+from dpfedge.plugin.discover import installed
 
 __all__ = ["GROUP", "load_plugins"]
 
@@ -25,12 +25,31 @@ GROUP = "dpfedge"
 VARIABLE = "DPFEDGE_PLUGINS"
 
 
+class EntryPoint(Protocol):
+    """An entry point, of `dpfedge.plugin.discover` or of `importlib.metadata`."""
+
+    @property
+    def name(self) -> str:
+        """What the plugin is called in DPFEDGE_PLUGINS."""
+
+    @property
+    def value(self) -> str:
+        """Where it is."""
+
+    @property
+    def dist(self) -> Any:
+        """Its distribution with `name` and `version`, or None."""
+
+    def load(self) -> Any:
+        """Import it."""
+
+
 def load_plugins(names: Sequence[str] | None = None, *, found: Iterable[EntryPoint] | None = None) -> Registry:
     """Load the plugins called `names`, else those in the variable DPFEDGE_PLUGINS (`a,b`; empty: none), else all.
 
     A name that is not installed, and two claims on one backend name, raise UsageError.
     """
-    points = sorted(entry_points(group=GROUP) if found is None else found, key=lambda point: (point.name, point.value))
+    points = sorted(installed(GROUP) if found is None else found, key=lambda point: (point.name, point.value))
     registry = Registry()
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
@@ -58,7 +77,7 @@ def _chosen(points: Sequence[EntryPoint], names: Sequence[str] | None) -> Sequen
 
 
 def _load(manager: pluggy.PluginManager, registry: Registry, point: EntryPoint) -> None:
-    title, step = f"{point.dist.name} {point.dist.version}" if point.dist else point.name, "import"
+    title, step = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name, "import"
     with Border(lambda reason: registry.report(title, step, reason)):
         plugin = point.load()
         step = "register"
