@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedge.backend.api import Backend, Budget, Device, Executable, GraphView, SealedView
 from dpfedge.backend.registry import Registry
+from dpfedge.binding.buckets import pick_bucket
 from dpfedge.binding.prefix import Candidate, PrefixFound, Sections, judge_prefixes, prefix_key
 from dpfedge.binding.sidecar import Sidecar
 from dpfedge.binding.stale import Stale
@@ -88,6 +89,10 @@ class BoundModel:
     def load(self, graph: str, budget: Budget) -> Executable:
         """The graph ready to run on the chosen device, through its backend, within `budget`."""
         return self._backend.load(self.graph(graph), self.device, budget)
+
+    def bucket(self, graph: str, /, **sizes: int) -> str:
+        """The name of the smallest fixed-shape form of `graph` that takes `sizes`; inputs are padded to its ports."""
+        return pick_bucket(f"model {self.name}", self._graphs, graph, sizes)
 
     def key(self) -> dict[str, str]:
         """What the numbers of this model depend on here; see `dpfedge.binding.prefix.prefix_key`."""

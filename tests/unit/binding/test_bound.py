@@ -52,6 +52,11 @@ def test_load__hands_the_mapped_graph_to_the_backend(build: Build, host: Board, 
         (lambda bound: bound.model("asr"), "target t: there is no such model; found asr; allowed llm, vad"),
         (lambda bound: bound.model("llm").asset("x"), "model llm: there is no such asset; found x; allowed tokenizer"),
         (lambda bound: bound.model("llm").graph("x"), "model llm: there is no such graph; found x; allowed step"),
+        (
+            lambda bound: bound.model("llm").bucket("step", n=1),
+            "model llm: the graph has no buckets; found step; allowed none; "
+            "load it by its name, or give its recipe buckets",
+        ),
     ],
 )
 def test_bound__unknown_names(
