@@ -26,15 +26,11 @@ def golden_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     cells = [("graph", "port", "max_abs", "allowed", "rel_l2", "allowed", "")]
     for row in rows:
         name = f"{row['model']}.{row['graph']}" + (f"#{row['case']}" if row["case"] else "")
-        errors = [
-            _shown(row[key], missing)
-            for key, missing in (
-                ("max_abs", "inf"),
-                ("max_abs_allowed", "any"),
-                ("rel_l2", "inf"),
-                ("rel_l2_allowed", "any"),
-            )
-        ]
+        exact = "equal" if row["max_abs_allowed"] is None and row["rel_l2_allowed"] is None else "any"
+        errors = (
+            _shown(row["max_abs"], "inf"), _shown(row["max_abs_allowed"], exact),
+            _shown(row["rel_l2"], "inf"), _shown(row["rel_l2_allowed"], exact),
+        )  # fmt: skip
         cells.append((name, row["port"], *errors, "pass" if row["passed"] else "FAIL"))
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     for line in cells:

@@ -20,6 +20,7 @@ from dpfedge.errors import BackendError, Unsupported
 from dpfedge.tensors import TensorSpec
 from dpfedge_cpu.canonical import canonical
 from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
+from dpfedge_cpu.patterns import kernels
 from dpfedge_cpu.session import mapped_errors, runtime, session_options
 
 __all__ = ["finish", "graph_ports", "lower"]
@@ -41,7 +42,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
     widened = widen(source) if level == "ENABLE_ALL" and request.arch in _BLOCKED else 0
     model = _optimise(request, source, level)
     _name_apart(model)
-    decisions = [(f"optimiser={level}", rule)]
+    decisions = [(f"optimiser={level}", rule), *kernels(onnx.ModelProto.FromString(request.onnx), model)]
     signed = "vnni" in request.features and request.arch.startswith("x86") and request.options.get("rows") != 1
     if signed and sign_weights(model):
         decisions.append(("int8=u8·s8", "vnni adds 8-bit products in 32 bits; without it AVX2 would saturate at 16"))

@@ -21,7 +21,7 @@ def test_golden_lines__table() -> None:
 
     assert head.split() == ["graph", "port", "max_abs", "allowed", "rel_l2", "allowed"]
     assert good.split() == ["llm.step", "logits", "0.25", "4", "0.0271", "0.12", "pass"]
-    assert bad.split() == ["llm.step#1", "token", "7", "any", "inf", "any", "FAIL"]
+    assert bad.split() == ["llm.step#1", "token", "7", "equal", "inf", "equal", "FAIL"]
     assert list(golden_lines([])) == ["no golden values for this machine"]
 
 
