@@ -79,6 +79,7 @@ def own_pages() -> Iterator[None]:
     finally:
         for address in held:
             libc.free(address)
+        libc.malloc_trim(0)  # what was held and what packing used in between is free now, and would stay resident
         # activations must not be mapped and unmapped on every run
         libc.mallopt(_M_MMAP_THRESHOLD, _USUAL_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, 2 * _USUAL_BYTES)

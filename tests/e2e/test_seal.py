@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge seal` on the demo package: every process shares the packed weights, and nothing it computes changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpfedge.binding import bind_here
+from dpfedge.package import open_package
+from dpfedge.package.residency import residency
+
+HOLDER = Path(__file__).parent / "made" / "made_holder.py"
+MODELS = ("vad", "speech", "llm", "voice")
+
+
+class Holder:
+    """A process that holds one model."""
+
+    def __init__(self, package: Path, model: str, form: str) -> None:
+        command = [sys.executable, str(HOLDER), str(package), model, form]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.loaded = self.hear()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return found
+
+    def outputs(self, names: list[str]) -> dict[str, str]:
+        """Graph → digest of what one run gives."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(" ".join(names) + "\n")
+        self.process.stdin.flush()
+        found: dict[str, str] = self.hear()["outputs"]
+        return found
+
+    def __enter__(self) -> Holder:
+        return self
+
+    def __exit__(self, *parts: object) -> None:
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def sealed(voice_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo package with a seal of this machine beside it."""
+    path = tmp_path_factory.mktemp("sealed") / "voice, größe 1.dpfbin"
+    try:
+        os.link(voice_package, path)
+    except OSError:
+        shutil.copy(voice_package, path)
+    command = [sys.executable, "-m", "dpfedge", "seal", str(path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {item["model"] for item in found["built"]} == set(MODELS)
+    assert found["prefixes"] == ["llm"]
+    return path
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_seal__a_second_process_has_no_weights_of_its_own(sealed: Path, model: str) -> None:
+    """Beside the objects of the graphs themselves, less than 5 % of the weights' bytes is its own; results are equal."""
+    with ExitStack() as held:
+        first, second, plain, unpacked = (
+            held.enter_context(Holder(sealed, model, form)) for form in ("packed", "packed", "plain", "unpacked")
+        )
+        objects, weights = unpacked.loaded["grown"], second.loaded["weights"]
+
+        assert plain.loaded["grown"] - objects > second.loaded["grown"] - objects
+        assert second.loaded["grown"] - objects < 0.05 * weights
+        names = list(bind_here(open_package(sealed, check="fast")).model(model).graphs)
+        assert first.outputs(names) == second.outputs(names) == plain.outputs(names)
+        with open_package(sealed, check="fast") as package:
+            assert residency(second.process.pid, package)["weights"].private < 0.05 * weights
+
+
+def test_seal__fits_here_and_says_so(sealed: Path) -> None:
+    """The seal is bound with everything in it, and its opening comes before the package's."""
+    bound = bind_here(open_package(sealed, check="fast"), check="full")
+
+    assert bound.stale == ()
+    assert bound.model("llm").prefix().source == "seal"
