@@ -199,8 +199,12 @@ class _Target:
             for decision in graph.decisions:
                 self.decisions.setdefault(decision, []).append(f"{model}.{name}")
         distinct = {place for graph in places.values() for place in graph.values()}
-        # onnxruntime packs matrices into memory of its own while their mapped pages stay in the page cache
-        self.memory += 2 * sum(size for _, _, size in distinct) + imported.memory_bytes
+        weights = sum(size for _, _, size in distinct)
+        rule = f"weights {_mib(weights)} twice, since their packed form lies beside the mapped one"
+        if imported.memory_bytes:
+            rule += f", caches and activations {_mib(imported.memory_bytes)}"
+        self.decisions.setdefault((f"memory={_mib(2 * weights + imported.memory_bytes)}", rule), []).append(model)
+        self.memory += 2 * weights + imported.memory_bytes
 
     def note_golden(self, model: str, notes: Mapping[str, tuple[str, str]]) -> None:
         """Add what was decided on golden values, graph by graph."""
@@ -223,6 +227,10 @@ class _Target:
             "decisions": decisions,
             "models": self.models,
         }
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"
 
 
 def _by_size(lowered: Mapping[str, LoweredGraph]) -> list[tuple[str, str]]:
