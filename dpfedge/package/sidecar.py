@@ -103,7 +103,7 @@ def _built(node: Node) -> Built:
 def _prefix(node: Node) -> BakedPrefix:
     prefix = read_prefix(node)
     if prefix is None:
-        raise node.error("a prefix is missing")
+        raise node.error("wrong type or missing", found="nothing", allowed="map")
     return prefix
 
 

@@ -3,7 +3,7 @@
  * One input for the package reader, for libFuzzer and for replays. The first byte says what the rest is:
  *   0       a whole file
  *   1       a whole file whose lengths and digests are put right first, so that what is behind them is reached
- *   else    a manifest; a header that fits is made for it, with the sections, if any, before it
+ *   2 + n   a manifest behind n sections of which the last is short, or wherever its sections end; the header is made
  * A reader that accepts must give values that FORMAT.md allows; one that refuses must say why.
  */
 #include <stdio.h>
@@ -21,8 +21,6 @@
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-enum { USUAL_PLACE = 393280 }; /* of the manifest behind the sections that most inputs of the corpus have */
 
 static dpf_package package;
 
@@ -142,10 +140,10 @@ static void try_file(const unsigned char *file, uint64_t nbytes) {
     if (rule != DPF_PACKAGE_OK) explain(&why, rule);
 }
 
-static void try_manifest(const unsigned char *manifest, uint64_t nbytes) {
+static void try_manifest(const unsigned char *manifest, uint64_t nbytes, uint64_t sections) {
     dpf_package_header header = {.header_bytes = DPF_PACKAGE_HEADER_BYTES, .major = 1, .manifest_bytes = nbytes};
     dpf_package_refusal why;
-    header.manifest_offset = USUAL_PLACE;
+    header.manifest_offset = sections == 0 ? 128 : sections * DPF_PACKAGE_ALIGN + DPF_PACKAGE_TAIL_ALIGN;
     digest_of(manifest, nbytes, header.manifest_sha256);
     dpf_package_rule rule = dpf_package_read_manifest(&header, manifest, &package, &why);
     if (rule == DPF_PACKAGE_SECTION_END) {
@@ -168,7 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
     memcpy(copy, data + 1, size);
     if (data[0] == 1) repair(copy, size);
     if (data[0] <= 1) try_file(copy, size);
-    else try_manifest(copy, size);
+    else try_manifest(copy, size, data[0] - 2u);
     free(copy);
     return 0;
 }

@@ -41,8 +41,11 @@ static uint32_t list_keys(check *c, const field *map, uint32_t *keys) {
     return count;
 }
 
-static bool fits(const values *v, const dpf_port *port) {
-    if (v->dtype != port->dtype || v->rank != port->rank) return false;
+/* What a model says of the sizes of its outputs binds nobody. */
+static bool fits(const values *v, const dpf_port *port, bool sizes_bind) {
+    if (v->dtype != port->dtype) return false;
+    if (!sizes_bind) return true;
+    if (v->rank != port->rank) return false;
     for (uint32_t i = 0; i < v->rank; i++) {
         if (port->dynamic[i].bytes == NULL && port->dim[i] != v->dims[i]) return false;
     }
@@ -65,7 +68,7 @@ static void match_ports(check *c, uint32_t ports, uint32_t count, const uint32_t
     }
 }
 
-static rule check_ports(check *c, const field *map, uint32_t ports) {
+static rule check_ports(check *c, const field *map, uint32_t ports, bool sizes_bind) {
     uint32_t *keys = c->package->scratch, *found = keys + DPF_PORTS_MAX;
     uint32_t count = list_keys(c, map, keys);
     match_ports(c, ports, count, keys, found);
@@ -75,7 +78,7 @@ static rule check_ports(check *c, const field *map, uint32_t ports) {
         dpf_port port;
         if (found[i] == 0) return dpf_refuse(c, DPF_PACKAGE_PORT_UNKNOWN, map, 0, 0);
         TRY(dpf_read_values(c, &one, &v));
-        bool same = dpf_read_port(c->package, found[i], &port) && fits(&v, &port);
+        bool same = dpf_read_port(c->package, found[i], &port) && fits(&v, &port, sizes_bind);
         if (!same) return dpf_refuse(c, DPF_PACKAGE_PORT_DIFFERS, &one, 0, 0);
     }
     return DPF_PACKAGE_OK;
@@ -129,8 +132,8 @@ static rule check_record(check *c, const field f[COUNT]) {
         if (graph == 0) continue;
         graphs++;
         dpf_find(c->package, graph, PORTS, 2, ports);
-        TRY(check_ports(c, &f[INPUTS], ports[0]));
-        TRY(check_ports(c, &f[OUTPUTS], ports[1]));
+        TRY(check_ports(c, &f[INPUTS], ports[0], true));
+        TRY(check_ports(c, &f[OUTPUTS], ports[1], false));
         TRY(check_rest(c, &f[INPUTS], ports[0]));
     }
     return graphs != 0 ? DPF_PACKAGE_OK : dpf_refuse(c, DPF_PACKAGE_GRAPH_UNKNOWN, &f[GRAPH], 0, 0);

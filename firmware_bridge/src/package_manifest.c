@@ -4,7 +4,8 @@
  */
 #include "package_parts.h"
 
-static const char *const KINDS[] = {"weights", "graph", "asset", "prefix", "golden", "licence"};
+static const char *const KINDS[] = {"weights", "graph", "asset", "prefix", "sealed", "golden", "licence"};
+enum { KINDS_KNOWN = sizeof KINDS / sizeof *KINDS };
 static const char *const DTYPES[DPF_DTYPES_KNOWN] = {"bytes", "f32", "f16", "bf16", "f64", "i8", "u8",
                                                      "i16", "u16", "i32", "u32", "i64", "u64", "bool"};
 
@@ -22,7 +23,7 @@ static rule check_section(check *c, const field *section) {
     TRY(dpf_boolean(c, &f[CRITICAL], &critical));
     if (critical) {
         TRY(dpf_named(c, &f[KIND]));
-        bool known = dpf_word(dpf_text_at(c->package, f[KIND].at), KINDS, 6) < 6;
+        bool known = dpf_word(dpf_text_at(c->package, f[KIND].at), KINDS, KINDS_KNOWN) < KINDS_KNOWN;
         if (!known) return dpf_refuse(c, DPF_PACKAGE_KIND, &f[KIND], 0, 0);
     }
     TRY(dpf_named(c, &f[NAME]));

@@ -102,10 +102,24 @@ static rule graph_refers(check *c, const field *graph) {
     return DPF_PACKAGE_OK;
 }
 
+static rule prefix_refers(check *c, const field *prefix) {
+    static const char *const SECTION[] = {"section"};
+    field section;
+    TRY(dpf_fields(c, prefix, SECTION, 1, &section));
+    return refers(c, &section, "prefix");
+}
+
+/* The memory of a prefix lies inside its section. */
+static rule prefix_inside(check *c, const field *prefix) {
+    static const char *const PARTS[] = {"memory", "section"};
+    field f[2];
+    TRY(dpf_fields(c, prefix, PARTS, 2, f));
+    return dpf_check_inside(c, &f[0], &f[1]);
+}
+
 static rule target_refers(check *c, uint32_t target) {
-    static const char *const MODELS[] = {"models"}, *const SECTION[] = {"section"};
-    static const char *const PARTS[] = {"graphs", "prefix"};
-    field value = {.name = "targets", .at = target}, models, model, parts[2], graph, section;
+    static const char *const MODELS[] = {"models"}, *const PARTS[] = {"graphs", "prefix"};
+    field value = {.name = "targets", .at = target}, models, model, parts[2], graph;
     series list, inner;
     rule broken;
     TRY(dpf_fields(c, &value, MODELS, 1, &models));
@@ -115,9 +129,7 @@ static rule target_refers(check *c, uint32_t target) {
         TRY(dpf_entries(c, &parts[0], DPF_GRAPHS_MAX, &inner));
         while (dpf_next_entry(c, &inner, &graph, &broken)) TRY(graph_refers(c, &graph));
         TRY(broken);
-        if (dpf_absent(c->package, &parts[1])) continue;
-        TRY(dpf_fields(c, &parts[1], SECTION, 1, &section));
-        TRY(refers(c, &section, "prefix"));
+        if (!dpf_absent(c->package, &parts[1])) TRY(prefix_refers(c, &parts[1]));
     }
     return broken;
 }
@@ -138,8 +150,8 @@ static rule records_refer(check *c, const field *records, const char *condition,
 
 /* Models of a target are models of the package; their prefixes lie inside their sections. */
 static rule models_known(check *c, uint32_t target) {
-    static const char *const NAMES[] = {"models"}, *const PREFIX[] = {"prefix"}, *const PARTS[] = {"memory", "section"};
-    field value = {.name = "targets", .at = target}, models, model, prefix, parts[2];
+    static const char *const NAMES[] = {"models"}, *const PREFIX[] = {"prefix"};
+    field value = {.name = "targets", .at = target}, models, model, prefix;
     series list;
     rule broken;
     TRY(dpf_fields(c, &value, NAMES, 1, &models));
@@ -149,9 +161,7 @@ static rule models_known(check *c, uint32_t target) {
         bool known = dpf_search(c->package, c->package->models, count, dpf_text_at(c->package, key)) < count;
         if (!known) return dpf_refuse(c, DPF_PACKAGE_MODEL_UNKNOWN, &models, 0, 0);
         TRY(dpf_fields(c, &model, PREFIX, 1, &prefix));
-        if (dpf_absent(c->package, &prefix)) continue;
-        TRY(dpf_fields(c, &prefix, PARTS, 2, parts));
-        TRY(dpf_check_inside(c, &parts[0], &parts[1]));
+        if (!dpf_absent(c->package, &prefix)) TRY(prefix_inside(c, &prefix));
     }
     return broken;
 }
@@ -174,14 +184,44 @@ static uint32_t find_ids(dpf_package *package, uint32_t ids[DPF_TARGETS_MAX]) {
     return first;
 }
 
+static rule seal_refers(check *c, const field *seal) {
+    static const char *const PARTS[] = {"built", "prefixes"}, *const SECTION[] = {"section"};
+    field f[2], one, section;
+    series list;
+    rule broken;
+    if (dpf_absent(c->package, seal)) return DPF_PACKAGE_OK;
+    TRY(dpf_fields(c, seal, PARTS, 2, f));
+    TRY(dpf_items(c, &f[0], DPF_SECTIONS_MAX, &list));
+    while (dpf_next_item(c, &list, &one)) {
+        TRY(dpf_fields(c, &one, SECTION, 1, &section));
+        TRY(refers(c, &section, "sealed"));
+    }
+    TRY(dpf_entries(c, &f[1], DPF_MANIFEST_MAX_ITEMS, &list));
+    while (dpf_next_entry(c, &list, &one, &broken)) TRY(prefix_refers(c, &one));
+    return broken;
+}
+
+static rule seal_inside(check *c, const field *seal) {
+    static const char *const PREFIXES[] = {"prefixes"};
+    field prefixes, one;
+    series list;
+    rule broken;
+    if (dpf_absent(c->package, seal)) return DPF_PACKAGE_OK;
+    TRY(dpf_fields(c, seal, PREFIXES, 1, &prefixes));
+    TRY(dpf_entries(c, &prefixes, DPF_MANIFEST_MAX_ITEMS, &list));
+    while (dpf_next_entry(c, &list, &one, &broken)) TRY(prefix_inside(c, &one));
+    return broken;
+}
+
 rule dpf_check_references(check *c) {
-    static const char *const NAMES[] = {"licences", "golden"};
+    static const char *const NAMES[] = {"licences", "golden", "seal"};
     const field root = {.name = NULL};
     uint32_t ids[DPF_TARGETS_MAX];
-    field f[2];
+    field f[3];
     for (uint32_t i = 0; i < c->package->model_count; i++) TRY(model_refers(c, c->package->models[i]));
     for (uint32_t i = 0; i < c->package->target_count; i++) TRY(target_refers(c, c->package->targets[i]));
-    TRY(dpf_fields(c, &root, NAMES, 2, f));
+    TRY(dpf_fields(c, &root, NAMES, 3, f));
+    TRY(seal_refers(c, &f[2]));
     TRY(records_refer(c, &f[0], "section", "licence"));
     TRY(records_refer(c, &f[1], "graph", "golden"));
     uint32_t repeated = find_ids(c->package, ids);
@@ -190,5 +230,5 @@ rule dpf_check_references(check *c) {
         if (i == repeated) return dpf_refuse(c, DPF_PACKAGE_TARGET_TWICE, &id, 0, 0);
         TRY(models_known(c, c->package->targets[i]));
     }
-    return DPF_PACKAGE_OK;
+    return seal_inside(c, &f[2]);
 }

@@ -173,9 +173,34 @@ rule dpf_check_prefix(check *c, const field *prefix) {
     return broken;
 }
 
+static rule check_built(check *c, const field *built) {
+    static const char *const NAMES[] = {"model", "graph", "name", "section"};
+    series list;
+    field one, f[4];
+    TRY(dpf_items(c, built, DPF_SECTIONS_MAX, &list));
+    while (dpf_next_item(c, &list, &one)) {
+        TRY(dpf_fields(c, &one, NAMES, 4, f));
+        for (uint32_t i = 0; i < 4; i++) TRY(dpf_named(c, &f[i]));
+    }
+    return DPF_PACKAGE_OK;
+}
+
+static rule check_prefixes(check *c, const field *prefixes) {
+    series list;
+    field prefix;
+    rule broken;
+    TRY(dpf_entries(c, prefixes, DPF_MANIFEST_MAX_ITEMS, &list));
+    while (dpf_next_entry(c, &list, &prefix, &broken)) {
+        if (dpf_absent(c->package, &prefix)) return dpf_refuse(c, DPF_PACKAGE_TYPE, &prefix, 0, 0);
+        TRY(dpf_check_prefix(c, &prefix));
+    }
+    return broken;
+}
+
 rule dpf_check_seal(check *c, const field *seal) {
-    enum { PACKAGE, TARGET, BACKEND, DEVICE, DRIVER, LIBRARIES, COUNT };
-    static const char *const NAMES[COUNT] = {"package", "target", "backend", "device", "driver", "libraries"};
+    enum { PACKAGE, TARGET, BACKEND, DEVICE, DRIVER, LIBRARIES, BUILT, PREFIXES, COUNT };
+    static const char *const NAMES[COUNT] = {"package", "target", "backend", "device",
+                                             "driver", "libraries", "built", "prefixes"};
     field f[COUNT];
     if (dpf_absent(c->package, seal)) return DPF_PACKAGE_OK;
     TRY(dpf_fields(c, seal, NAMES, COUNT, f));
@@ -184,5 +209,7 @@ rule dpf_check_seal(check *c, const field *seal) {
     TRY(dpf_named(c, &f[BACKEND]));
     TRY(check_text_map(c, &f[DEVICE]));
     TRY(dpf_words(c, &f[DRIVER], DPF_PREFIX_KEY_MAX_BYTES));
-    return check_text_map(c, &f[LIBRARIES]);
+    TRY(check_text_map(c, &f[LIBRARIES]));
+    TRY(check_built(c, &f[BUILT]));
+    return check_prefixes(c, &f[PREFIXES]);
 }

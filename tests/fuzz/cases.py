@@ -12,9 +12,9 @@ from typing import Any
 
 import cbor2
 
-__all__ = ["SECTIONS_END", "WHOLE", "change", "damage", "encode"]
+__all__ = ["SECTIONS_END", "WHOLE", "change", "damage", "encode", "parts"]
 
-_SIZES = {"weights": 1000, "graph": 30, "asset/tokenizer": 10, "prefix": 128, "golden": 100, "licence": 5}
+_SIZES = {"weights": 1000, "graph": 30, "asset/tokenizer": 10, "prefix": 128, "sealed": 64, "golden": 100, "licence": 5}
 _KINDS = {"asset/tokenizer": "asset"}
 
 
@@ -37,18 +37,20 @@ def _values(**changes: Any) -> dict[str, Any]:
     return {"dtype": "f32", "dims": [1, 3], "offset": 4, "size": 12, **changes}
 
 
+_MEMORY = {"past": {"offset": 64, "size": 32, "dtype": "i64", "dims": [2, 2]}}
+_PREFIX = {"section": "prefix", "tokens": [1, 2, 300], "memory": _MEMORY, "key": {"weights": "00ff", "asset/t": "é"}}
+
+
 def _target(name: str, whitelist: list[Any]) -> dict[str, Any]:
     graph = {
         "section": "graph", "weights": ["weights"], "options": {"threads": 2, "ratio": 0.5},
         "inputs": [{"name": "x", "dtype": "f32", "dims": [1, "n"]}, {"name": "past", "dtype": "i64", "dims": [2, 2]}],
         "outputs": [{"name": "y", "dtype": "f32", "dims": [4, 3]}],
     }  # fmt: skip
-    memory = {"past": {"offset": 64, "size": 32, "dtype": "i64", "dims": [2, 2]}}
-    prefix = {"section": "prefix", "tokens": [1, 2, 300], "memory": memory, "key": {"weights": "00ff", "asset/t": "é"}}
     return {
         "id": name, "backend": "cpu", "backend_abi": 1, "memory_bytes": 1 << 20, "whitelist": whitelist,
         "decisions": [["keep q4_1 blocks", "the CPU has no fp8\n"]],
-        "models": {"llm": {"graphs": {"step": graph, "tail": {"section": "graph"}}, "prefix": prefix}},
+        "models": {"llm": {"graphs": {"step": graph, "tail": {"section": "graph"}}, "prefix": copy.deepcopy(_PREFIX)}},
     }  # fmt: skip
 
 
@@ -80,10 +82,33 @@ WHOLE: dict[str, Any] = {
     ],
     "seal": {
         "package": bytes(32), "target": "any", "backend": "cpu", "driver": "", "device": {"kind": "cpu.x86_64"},
-        "libraries": {"onnxruntime": "1.32"},
+        "libraries": {"onnxruntime": "1.32"}, "prefixes": {"llm": _PREFIX},
+        "built": [{"model": "llm", "graph": "step", "name": "packed", "section": "sealed"}],
     },
 }  # fmt: skip
 """Accepted by the fast check, when its sections lie in a file of zeros."""
+
+
+def parts() -> list[dict[str, Any]]:
+    """Smaller accepted manifests that use a part of the format each; together all of it."""
+    names = {"models": ["asset/tokenizer"], "licences": ["licence"], "seal": ["prefix", "sealed"], "pipeline": []}
+    made = [{name: WHOLE[name] for name in ("format", "name", "version")} | {"sections": []}]
+    for part, sections in names.items():
+        made.append(made[0] | {part: WHOLE[part], "sections": _renumbered(sections)})
+    ports = WHOLE["targets"][1]["models"]["llm"]["graphs"]["step"]
+    graph = {"section": "graph", "weights": ["weights"], "inputs": ports["inputs"], "outputs": ports["outputs"]}
+    target = WHOLE["targets"][1] | {"models": {"llm": {"graphs": {"step": graph}}}}
+    models = {"models": {"llm": WHOLE["models"]["vad"]}}
+    made.append(made[0] | models | {"targets": [target], "sections": _renumbered(["weights", "graph"])})
+    made.append(made[-1] | {"golden": WHOLE["golden"], "sections": _renumbered(["weights", "graph", "golden"])})
+    made.append(made[0] | {"targets": [WHOLE["targets"][0] | {"models": {}}]})
+    return copy.deepcopy(made)
+
+
+def _renumbered(names: list[str]) -> list[dict[str, Any]]:
+    found = [section for section in WHOLE["sections"] if section["name"] in names]
+    return [section | {"offset": 65536 * (place + 1)} for place, section in enumerate(found)]
+
 
 _VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 63, 64, 255, 256, 257, 1024, 1025, 4096, 4097, 65535, 65536, 131072, 1 << 30,
@@ -93,8 +118,8 @@ _VALUES: tuple[Any, ...] = (
     "\u200e", "\u2027", "\u2028", "\u202e", "\u2065", "\u2066", "\u206a", "\U0001f600", "x" * 127, "x" * 128, "x" * 129,
     "é" * 64, "é" * 65, "y" * 1024, "y" * 1025, "y" * 65536, "y" * 65537, b"", b"x" * 16, b"x" * 32, b"\xff" * 33,
     [], [[]], {}, {"": 1}, {"a": {}}, {"a b": 1}, [1], [1, 0], [1, 1], [1, 2], [0, 0], [1, "n"], ["a", "b"], [1] * 9,
-    "weights", "graph", "asset", "prefix", "golden", "licence", "new", "asset/tokenizer", "llm", "vad", "step", "tail",
-    "cpu.v3", "any", "f32", "bf16", "bytes", "i64", "bool", "f31", ["and"], ["and", ["board", "x"]], ["xor", ["board"]],
+    "weights", "graph", "asset", "prefix", "sealed", "golden", "licence", "new", "asset/tokenizer",
+    "llm", "vad", "step", "tail", "cpu.v3", "any", "f32", "bf16", "bytes", "i64", "bool", "f31", ["and"], ["and", ["board", "x"]], ["xor", ["board"]],
     ["driver", "a"], ["driver", "a", ">=1"], ["driver", "a", ">=1."], ["driver", "a b", "<1"], ["driver", "a", "==1.2"],
     ["driver", "a", "<1.2.3.4.5.6.7.8"], ["driver", "a", "<1.2.3.4.5.6.7.8.9"], ["driver", "a", "=1"],
     ["driver", "a", ">1"], ["driver", "a", ">=1234567890"], ["not", ["memory", 5]], ["not", ["board", "x"], ["board"]],

@@ -44,7 +44,7 @@ def test_read_seal__and_back() -> None:
         (lambda r: r.update(device={"a b": "x"}), r"seal\.device: bad name"),
         (lambda r: r.update(libraries={"a": 1}), r"seal\.libraries\.a: wrong type or missing"),
         (lambda r: r.update(built=[{"model": "m"}]), r"seal\.built\[0\]\.graph: wrong type or missing"),
-        (lambda r: r.update(prefixes={"llm": None}), r"seal\.prefixes\.llm: a prefix is missing"),
+        (lambda r: r.update(prefixes={"llm": None}), r"seal\.prefixes\.llm: wrong type or missing; found nothing"),
     ],
 )
 def test_read_seal__refuses(change: Callable[[dict[str, Any]], object], message: str) -> None:
