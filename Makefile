@@ -7,6 +7,8 @@ PY := $(VENV)/bin/python
 DPFEDGE := $(VENV)/bin/dpfedge
 BOARD ?= host
 export ORT_DISABLE_TELEMETRY := 1
+# the demo package is signed with a key of this checkout, made once and trusted by what is started here only
+export DPFEDGE_TRUST := $(CURDIR)/build/trust
 
 .PHONY: help setup demo test test-fast check bench wheels lock core-test clean
 
@@ -20,9 +22,12 @@ $(VENV)/.stamp: .ci/setup.sh requirements.lock pyproject.toml setup.py plugins/d
 	PYTHON="$(PYTHON)" bash .ci/setup.sh $(VENV)
 	@touch $@
 
-build/voice.dpfbin: $(VENV)/.stamp examples/voice/voice.yaml
+build/demo.key: | $(VENV)/.stamp
 	@mkdir -p build
-	$(DPFEDGE) compile examples/voice/voice.yaml -o $@ --board $(BOARD)
+	$(DPFEDGE) keygen --name demo -o $@ --trust build/trust
+
+build/voice.dpfbin: $(VENV)/.stamp examples/voice/voice.yaml | build/demo.key
+	$(DPFEDGE) compile examples/voice/voice.yaml -o $@ --board $(BOARD) --sign build/demo.key
 
 ## make demo    builds build/voice.dpfbin, serves it and holds a spoken conversation with it
 demo: build/voice.dpfbin

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process a cold start is measured with: opens a package, prints when it was ready (CLOCK_MONOTONIC, ns)."""
+"""The process a cold start is measured with: opens a package, prints when it was ready (CLOCK_MONOTONIC, ns).
+
+Arguments: PACKAGE BOARD signed|unsigned [TRUST_DIRECTORY …].
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 from dpfedge.runtime import Runtime
 
 __all__: list[str] = []
 
 if __name__ == "__main__":
-    with Runtime.open(sys.argv[1], board=sys.argv[2]):
+    package, board, signed, *folders = sys.argv[1:]
+    trust = [Path(folder) for folder in folders] or None
+    with Runtime.open(package, board=board, allow_unsigned=signed == "unsigned", trust=trust):
         print(time.monotonic_ns(), flush=True)

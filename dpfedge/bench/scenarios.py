@@ -7,7 +7,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +46,27 @@ def bind_times(package: Path, board: str, rounds: int) -> list[Series]:
     return [Series("bind", "ms", tuple(whole))]
 
 
-def cold_start(package: Path, board: str, rounds: int, progress: Progress) -> list[Series]:
-    """From the start of a new process to every stage warm, imports included."""
+def cold_start(
+    package: Path,
+    board: str,
+    rounds: int,
+    progress: Progress,
+    *,
+    allow_unsigned: bool = False,
+    trust: Sequence[Path] | None = None,
+) -> list[Series]:
+    """From the start of a new process to every stage warm, imports and the check of the signature included."""
+    trusted = ["unsigned" if allow_unsigned else "signed", *map(str, trust or ())]
     samples = []
     for index in range(rounds):
         progress(f"cold start {index + 1}/{rounds}")
-        samples.append(_one_cold_start(package, board))
+        samples.append(_one_cold_start([str(package), board, *trusted]))
     return [Series("cold start to ready", "ms", tuple(samples))]
 
 
-def _one_cold_start(package: Path, board: str) -> float:
+def _one_cold_start(arguments: Sequence[str]) -> float:
     started = time.monotonic_ns()
-    command = [sys.executable, "-m", "dpfedge.bench.cold", str(package), board]
+    command = [sys.executable, "-m", "dpfedge.bench.cold", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return (int(done.stdout) - started) / 1e6
 

@@ -21,7 +21,9 @@ __all__ = ["VERBS", "main"]
 VERBS: dict[str, str] = {
     "compile": "build a package from model files and a pipeline",
     "inspect": "show what a package holds",
-    "verify": "check every byte of a package",
+    "verify": "check every byte of a package, and who signed it",
+    "keygen": "make a key to sign packages with",
+    "sign": "sign a package",
     "models": "list and pull the models of the catalogue",
     "probe": "show what this machine is",
     "boards": "list the known boards",

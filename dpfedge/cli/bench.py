@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dpfedge.cli.trusting import add_trust_arguments, trust_options
+
 NAME = "bench"
 HELP = (
     "Measure a package on this board: bind, cold start, spoken turns, the llm, recognition, speech, memory, idle.\n\n"
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--question", type=Path, help="a WAV recording of the question (default: the package's voice asks)"
     )
     parser.add_argument("--baseline", choices=["plain"], help="measure the plain single-process script beside it")
+    add_trust_arguments(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured as JSON")
 
 
@@ -61,7 +64,7 @@ def measure(args: argparse.Namespace, progress: Any) -> dict[str, Any]:
 
     progress("bind")
     series = scenarios.bind_times(args.package, args.board, 40 * args.rounds)
-    series += scenarios.cold_start(args.package, args.board, args.rounds, progress)
+    series += scenarios.cold_start(args.package, args.board, args.rounds, progress, **trust_options(args))
     return asyncio.run(_measure_running(args, series, progress))
 
 
@@ -71,7 +74,8 @@ async def _measure_running(args: argparse.Namespace, series: list[Any], progress
     from dpfedge.bench.speech import from_wav, spoken
     from dpfedge.runtime import AsyncRuntime
 
-    async with await AsyncRuntime.open(args.package, board=args.board) as runtime:
+    opening = AsyncRuntime.open(args.package, board=args.board, **trust_options(args))
+    async with await opening as runtime:
         question = from_wav(args.question) if args.question else await spoken(runtime, WORDS)
         await scenarios.turns(runtime, question, 2, progress)  # warm-up, not counted
         before = runtime.status()

@@ -10,7 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dpfedge.cli.trusting import shown
+from dpfedge.errors import FormatError
 from dpfedge.package import Expression, Graph, Manifest, Package, Target, open_package
+from dpfedge.signing import Trust, examine
 from dpfedge.tensors import TensorSpec
 
 _NUMBER = re.compile(r"\d+")
@@ -63,6 +66,7 @@ def _summary(package: Package) -> Iterator[str]:
         yield f"  {_title(target)}"
     yield "licences:"
     yield from (f"  {item.name}: {item.spdx}" for item in manifest.licences)
+    yield from shown(examine(package, Trust.load()))
 
 
 def _targets(manifest: Manifest) -> Iterator[str]:

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from dpfedge.cli.trusting import add_trust_arguments, trust_options
 from dpfedge.errors import UsageError
 from dpfedge.runtime import Answer, Runtime
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--audio", type=Path, required=True, help="the question: any audio file")
     parser.add_argument("--out", type=Path, help="where the answer's speech goes (WAV)")
     parser.add_argument("--board", default="auto", help="board id, or `auto`")
+    add_trust_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -33,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("no such audio file", where="--audio", found=str(args.audio))
     if args.out and not args.out.absolute().parent.is_dir():
         raise UsageError("no such folder", where="--out", found=str(args.out.parent), remedy="make the folder first")
-    with Runtime.open(args.package, board=args.board) as runtime:
+    with Runtime.open(args.package, board=args.board, **trust_options(args)) as runtime:
         answer = runtime.ask(args.audio)
     if args.out and len(answer.samples):
         answer.save(args.out)

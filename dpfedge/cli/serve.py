@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dpfedge.cli.trusting import add_trust_arguments, trust_options
 from dpfedge.errors import UsageError
 from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.serve.ending import die_at_once
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket (default: in $XDG_RUNTIME_DIR/dpfedge)")
     where.add_argument("--no-socket", action="store_true", help="no Unix socket")
+    add_trust_arguments(parser)
     parser.add_argument("--check", choices=("fast", "full"), default="fast", help="how much is verified first")
     parser.add_argument("--json", action="store_true", help="write what happens as JSON lines to stdout")
 
@@ -48,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="dpfedge: %(levelname)s %(name)s: %(message)s")
     _check_address(args)
     # before the port and the web server: a package that does not fit this machine is refused at once
-    with contextlib.closing(prepare(args.package, board=args.board, check=args.check)) as prepared:
+    prepared = prepare(args.package, board=args.board, check=args.check, **trust_options(args))
+    with contextlib.closing(prepared):
         _listen(args, prepared)
     return 0
 

@@ -7,6 +7,8 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from dpfedge.cli.trusting import add_trust_arguments, trust_options
+
 NAME = "talk"
 HELP = "Hold a conversation by microphone and loudspeaker; Ctrl-C ends it.\n\nexample: dpfedge talk voice.dpfbin"
 
@@ -15,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("package", type=Path, help="the package file")
     parser.add_argument("--board", default="auto", help="board id, or `auto`")
+    add_trust_arguments(parser)
     parser.add_argument("--input", help="microphone, by name (default: the system's)")
     parser.add_argument("--output", help="loudspeaker, by name (default: the system's)")
 
@@ -27,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     card = SoundCard(args.input, args.output)
 
     async def talk() -> None:
-        async with await AsyncRuntime.open(args.package, board=args.board) as runtime:
+        opening = AsyncRuntime.open(args.package, board=args.board, **trust_options(args))
+        async with await opening as runtime:
             await converse(runtime, card)
 
     asyncio.run(talk())

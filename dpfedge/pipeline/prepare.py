@@ -2,19 +2,26 @@
 """The first steps of a start: a package and a board in, a bound package and a warming parent of its stages out.
 
 Everything heavy is imported by that parent, beside what the caller does next; this module imports none of it, so that a
-package that does not fit is refused at once.
+package that does not fit is refused at once. So is one that nobody trusted has signed, before any stage reads a byte of
+it: the check takes this process less time than the parent's imports take that one.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dpfedge.errors import SignatureError
 from dpfedge.pipeline.parent import Zygote
 
 if TYPE_CHECKING:
     from dpfedge.binding import Bound
+    from dpfedge.package import Package
 
 __all__ = ["Prepared", "prepare"]
 
@@ -30,17 +37,50 @@ class Prepared:
         """Give both back, when nothing is started with them."""
         self.zygote.stop(0.0)
         self.bound.package.close()
+        if self.bound.sidecar is not None:
+            self.bound.sidecar.close()
 
 
-def prepare(package: str | Path, *, board: str = "auto", check: Literal["fast", "full"] = "fast") -> Prepared:
-    """Start the parent of the stages and bind `package`; BindError, BoardError or PackageError as found."""
+def prepare(
+    package: str | Path,
+    *,
+    board: str = "auto",
+    check: Literal["fast", "full"] = "fast",
+    allow_unsigned: bool = False,
+    trust: Sequence[Path] | None = None,
+) -> Prepared:
+    """Start the parent of the stages and bind `package`; BindError, BoardError or PackageError as found.
+
+    SignatureError unless a key of the directories `trust` (None: those of `dpfedge.signing.trust.trust_folders`) has
+    signed it; `allow_unsigned` makes a line on stderr of that.
+    """
     zygote = Zygote()
     try:
         # imported beside the parent's own imports, which take longer
         from dpfedge.binding import bind_here
         from dpfedge.package import open_package
 
-        return Prepared(zygote, bind_here(open_package(Path(package), check=check), board))
+        opened = open_package(Path(package), check=check)
+        _check_signer(opened, allow_unsigned, trust)
+        vouch = partial(_check_signer, allow_unsigned=allow_unsigned, folders=trust)
+        bound = bind_here(opened, board, check=check, vouch=vouch)
+        for stale in bound.stale:
+            print(f"dpfedge: warning: {stale}", file=sys.stderr, flush=True)
+        return Prepared(zygote, bound)
     except BaseException:
         zygote.stop(0.0)
         raise
+
+
+def _check_signer(package: Package, allow_unsigned: bool, folders: Sequence[Path] | None) -> None:
+    from dpfedge.signing import Trust, require_signature
+
+    trust, where = Trust.load(folders), os.fspath(package.path)
+    try:
+        require_signature(package, trust)
+    except SignatureError as error:
+        trust.refuse_revoked(where, package.manifest_sha256)  # somebody said no to these very bytes, signed or not
+        if not allow_unsigned:
+            raise
+        text = f"dpfedge: warning: {where}: {error.what}; it runs all the same, because unsigned packages are allowed"
+        print(text, file=sys.stderr, flush=True)

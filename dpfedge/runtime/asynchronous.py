@@ -33,10 +33,16 @@ class AsyncRuntime:
 
     @classmethod
     async def open(
-        cls, package: str | Path | Prepared, *, board: str = "auto", check: Literal["fast", "full"] = "fast"
+        cls,
+        package: str | Path | Prepared,
+        *,
+        board: str = "auto",
+        check: Literal["fast", "full"] = "fast",
+        allow_unsigned: bool = False,
+        trust: Sequence[Path] | None = None,
     ) -> AsyncRuntime:
-        """Bind `package` to `board`, start its stages, and return when every one is warm."""
-        runtime = await cls.launch(package, board=board, check=check)
+        """Bind `package` to `board`, start its stages, and return when every one is warm; `prepare` names refusals."""
+        runtime = await cls.launch(package, board=board, check=check, allow_unsigned=allow_unsigned, trust=trust)
         try:
             await asyncio.to_thread(runtime._engine.wait_ready)
         except BaseException:
@@ -46,7 +52,13 @@ class AsyncRuntime:
 
     @classmethod
     async def launch(
-        cls, package: str | Path | Prepared, *, board: str = "auto", check: Literal["fast", "full"] = "fast"
+        cls,
+        package: str | Path | Prepared,
+        *,
+        board: str = "auto",
+        check: Literal["fast", "full"] = "fast",
+        allow_unsigned: bool = False,
+        trust: Sequence[Path] | None = None,
     ) -> AsyncRuntime:
         """As `open`, but return as soon as the package is bound; `ready` and `wait_ready` tell the rest.
 
@@ -55,8 +67,10 @@ class AsyncRuntime:
         dispatcher = _Dispatcher(asyncio.get_running_loop())
 
         def start() -> Engine:
-            bound = package if isinstance(package, Prepared) else prepare(package, board=board, check=check)
-            return Engine.start(bound, dispatcher)
+            if isinstance(package, Prepared):
+                return Engine.start(package, dispatcher)
+            prepared = prepare(package, board=board, check=check, allow_unsigned=allow_unsigned, trust=trust)
+            return Engine.start(prepared, dispatcher)
 
         starting = asyncio.ensure_future(asyncio.to_thread(start))
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
@@ -145,12 +145,21 @@ class Runtime(SyncRuntime):
         return await AsyncRuntime.open(prepared)
 
     @classmethod
-    def open(cls, package: str | Path, *, board: str = "auto", check: Literal["fast", "full"] = "fast") -> Self:
+    def open(
+        cls,
+        package: str | Path,
+        *,
+        board: str = "auto",
+        check: Literal["fast", "full"] = "fast",
+        allow_unsigned: bool = False,
+        trust: Sequence[Path] | None = None,
+    ) -> Self:
         """Bind `package` to `board`, start its stages, and return when every one is warm; use it as a context manager.
 
-        BindError, BoardError or PackageError as found; StageError names a stage that cannot start.
+        BindError, BoardError or PackageError as found, SignatureError unless a key in one of the directories `trust`
+        has signed it or `allow_unsigned` is set; StageError names a stage that cannot start.
         """
-        prepared = prepare(package, board=board, check=check)
+        prepared = prepare(package, board=board, check=check, allow_unsigned=allow_unsigned, trust=trust)
         try:
             return cls._open(prepared)
         except BaseException:

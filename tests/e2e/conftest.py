@@ -24,6 +24,9 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent / "made"), str(ROOT / "tests")]
 PACKAGE = ROOT / "build" / "voice.dpfbin"
 RECIPE = ROOT / "examples" / "voice" / "voice.yaml"
+KEY = ROOT / "build" / "demo.key"
+TRUST = ROOT / "build" / "trust"
+os.environ["DPFEDGE_TRUST"] = str(TRUST)  # of this process and of every one that a test starts
 
 
 class ServerProcess:
@@ -74,6 +77,12 @@ class ServerProcess:
         return code
 
 
+def run_dpfedge(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """One command, to its end."""
+    command = [sys.executable, "-m", "dpfedge", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=500)
+
+
 def eventually(check: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until `check` holds; a watchdog, not a measure."""
     deadline = time.monotonic() + seconds
@@ -83,15 +92,24 @@ def eventually(check: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @pytest.fixture(scope="session")
-def voice_package() -> Path:
-    """build/voice.dpfbin; made when missing."""
+def voice_package(demo_key: Path) -> Path:
+    """build/voice.dpfbin, signed with the demo's key; made when missing."""
     if not PACKAGE.exists():
-        command = [sys.executable, "-m", "dpfedge", "compile", str(RECIPE), "-o", str(PACKAGE), "--board", "host"]
-        PACKAGE.parent.mkdir(exist_ok=True)
-        made = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=500)
+        compile_demo = ("compile", str(RECIPE), "-o", str(PACKAGE), "--board", "host", "--sign", str(demo_key))
+        made = run_dpfedge(*compile_demo)
         if made.returncode:
             pytest.skip(f"no demo package: {made.stderr.strip()[-500:]}")
     return PACKAGE
+
+
+@pytest.fixture(scope="session")
+def demo_key() -> Path:
+    """build/demo.key, whose public half is in build/trust; made when missing."""
+    if not KEY.exists():
+        KEY.parent.mkdir(exist_ok=True)
+        made = run_dpfedge("keygen", "--name", "demo", "-o", str(KEY), "--trust", str(TRUST))
+        assert made.returncode == 0, made.stderr
+    return KEY
 
 
 @pytest.fixture(scope="session")

@@ -45,8 +45,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Every scenario as a toy; notes how often it was asked for."""
     one = SimpleNamespace(bind=0, cold=0, turns=[], chat=0, idle=0.0, compared=0)
 
-    async def opened(package: Path, board: str) -> Toy:
-        assert (package, board) == (Path("x.dpfbin"), "host")
+    async def opened(package: Path, board: str, allow_unsigned: bool, trust: list[Path] | None) -> Toy:
+        assert (package, board, allow_unsigned, trust) == (Path("x.dpfbin"), "host", False, None)
         return Toy()
 
     async def turns(runtime: Any, question: Question, count: int, progress: Any) -> list[TurnTimes]:
@@ -76,7 +76,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         one.bind = rounds
         return [Series("bind", "ms", (1.0,))]
 
-    def cold_start(package: Path, board: str, rounds: int, progress: Any) -> list[Series]:
+    def cold_start(package: Path, board: str, rounds: int, progress: Any, **trust: Any) -> list[Series]:
         one.cold = rounds
         return [Series("cold start to ready", "ms", (500.0,))]
 

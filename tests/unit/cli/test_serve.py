@@ -35,7 +35,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         say("ready", package="toy", ready_ms=1.0)
 
     one.close = close
-    monkeypatch.setattr(serve, "prepare", lambda package, board, check: one)
+    monkeypatch.setattr(serve, "prepare", lambda package, **options: one)
     monkeypatch.setattr(serve, "_serve", served)
     return one
 

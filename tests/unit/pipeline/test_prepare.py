@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dpfedge.binding.stale import Stale
 from dpfedge.errors import BoardError, DpfError
 from dpfedge.pipeline import prepare as module
 from dpfedge.pipeline.prepare import prepare
@@ -33,6 +34,12 @@ def _toys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Zygote", ToyZygote)
 
 
+@pytest.fixture
+def _signed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is opened is vouched for."""
+    monkeypatch.setattr(module, "_check_signer", lambda *_, **__: None)
+
+
 def test_prepare__that_fails_ends_the_zygote_at_once(tmp_path: Path) -> None:
     """A missing file, and a board this is not."""
     for package in (tmp_path / "missing", tmp_path):
@@ -42,10 +49,11 @@ def test_prepare__that_fails_ends_the_zygote_at_once(tmp_path: Path) -> None:
     assert [zygote.stopped for zygote in ToyZygote.made] == [[0.0], [0.0]]
 
 
+@pytest.mark.usefixtures("_signed")
 def test_prepare__refused_by_the_board(monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal is the caller's."""
 
-    def refuse(package: Any, board: str) -> Any:
+    def refuse(package: Any, board: str, **_: Any) -> Any:
         raise BoardError(f"not {board}")
 
     monkeypatch.setattr("dpfedge.package.open_package", lambda path, check: None)
@@ -55,15 +63,35 @@ def test_prepare__refused_by_the_board(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ToyZygote.made[0].stopped == [0.0]
 
 
+@pytest.mark.usefixtures("_signed")
 def test_prepared__closed_gives_both_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """When nothing is started with them."""
     closed: list[int] = []
     package = SimpleNamespace(close=lambda: closed.append(1))
     monkeypatch.setattr("dpfedge.package.open_package", lambda path, check: package)
-    monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board: SimpleNamespace(package=package))
+    sidecar = SimpleNamespace(close=lambda: closed.append(2))
+    bound = SimpleNamespace(package=package, sidecar=sidecar, stale=())
+    monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board, **_: bound)
     prepare("x").close()
 
-    assert (closed, ToyZygote.made[0].stopped) == ([1], [0.0])
+    assert (closed, ToyZygote.made[0].stopped) == ([1, 2], [0.0])
+
+
+@pytest.mark.usefixtures("_signed")
+def test_prepare__says_why_a_seal_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stale seal costs a line for each difference, not the start."""
+    stale = Stale("seal x.dpfbin.dpfseal", "library/onnxruntime", "1.31.0", "1.32.0")
+    bound = SimpleNamespace(package=None, sidecar=None, stale=(stale,))
+    monkeypatch.setattr("dpfedge.package.open_package", lambda path, check: None)
+    monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board, **_: bound)
+
+    assert prepare("x").bound is bound
+    assert capsys.readouterr().err == (
+        "dpfedge: warning: seal x.dpfbin.dpfseal: refused: library/onnxruntime: wanted 1.31.0; found 1.32.0; "
+        "run `dpfedge seal`\n"
+    )
 
 
 def test_import__stays_light() -> None:

@@ -47,7 +47,7 @@ def test_open__closes_what_cannot_become_ready(monkeypatch: pytest.MonkeyPatch) 
         raise StageDied("no", stage="llm")
 
     engine.wait_ready = fail  # type: ignore[method-assign]
-    monkeypatch.setattr(module, "prepare", lambda package, board, check: None)
+    monkeypatch.setattr(module, "prepare", lambda package, **options: None)
     monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
 
     async def test() -> None:
@@ -67,7 +67,7 @@ def test_launch__cancelled_ends_what_its_thread_started(monkeypatch: pytest.Monk
         go.wait(30)
         return engine
 
-    monkeypatch.setattr(module, "prepare", lambda package, board, check: None)
+    monkeypatch.setattr(module, "prepare", lambda package, **options: None)
     monkeypatch.setattr(module.Engine, "start", start)
 
     async def test() -> None:
@@ -86,7 +86,7 @@ def test_launch__cancelled_ends_what_its_thread_started(monkeypatch: pytest.Monk
 def test_launch__refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """By binding."""
 
-    def refuse(package: Any, board: str, check: str) -> Any:
+    def refuse(package: Any, **options: Any) -> Any:
         raise BindError("no target")
 
     monkeypatch.setattr(module, "prepare", refuse)
@@ -103,7 +103,7 @@ def test_runtime__is_the_same_for_synchronous_callers(monkeypatch: pytest.Monkey
     engine = ToyEngine()
     engine.answers["llm"] = CHAT
     for place in (module, synchronous):
-        monkeypatch.setattr(place, "prepare", lambda package, board, check: None)
+        monkeypatch.setattr(place, "prepare", lambda package, **options: None)
     monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
 
     with Runtime.open("x") as one:
@@ -116,7 +116,7 @@ def test_closed_runtime__frees_a_reader_in_another_thread(monkeypatch: pytest.Mo
     """It is told, not left."""
     engine = ToyEngine()
     for place in (module, synchronous):
-        monkeypatch.setattr(place, "prepare", lambda package, board, check: None)
+        monkeypatch.setattr(place, "prepare", lambda package, **options: None)
     monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
     one = Runtime.open("x")
     errors: list[Exception] = []
