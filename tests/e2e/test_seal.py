@@ -69,7 +69,7 @@ def sealed(voice_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.mark.parametrize("model", MODELS)
 def test_seal__a_second_process_has_no_weights_of_its_own(sealed: Path, model: str) -> None:
-    """Beside the objects of the graphs themselves, less than 5 % of the weights' bytes is its own; results are equal."""
+    """Beside the objects of the graphs, less than 5 % of the weights' bytes is its own; results are equal."""
     with ExitStack() as held:
         first, second, plain, unpacked = (
             held.enter_context(Holder(sealed, model, form)) for form in ("packed", "packed", "plain", "unpacked")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that loads one model of a package and holds it; commands and figures as JSON lines.
 
-Usage: python made_holder.py PACKAGE MODEL (packed | plain | unpacked). `plain` leaves the sidecar alone, `unpacked` tells
-onnxruntime to pack nothing: what grows then are the graph's objects, no weights.
+Usage: python made_holder.py PACKAGE MODEL (packed | plain | unpacked). `plain` leaves the sidecar alone, `unpacked`
+tells onnxruntime to pack nothing: what grows then are the graph's objects, no weights.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ def main() -> None:
     model = bound.model(sys.argv[2])
     if sys.argv[3] == "unpacked":
         settings = {"session": {"session.disable_prepacking": "1"}}
-        model = replace(
-            model, _graphs={key: replace(graph, options={**graph.options, **settings}) for key, graph in model._graphs.items()}
-        )  # fmt: skip
+        graphs = {key: replace(graph, options={**graph.options, **settings}) for key, graph in model._graphs.items()}
+        model = replace(model, _graphs=graphs)
     warm = load(model)
     for executable in warm.values():
         executable.close()
@@ -72,9 +71,7 @@ def digest(executable: Executable) -> str:
     sizes: dict[str, Any] = RUNS[executable.name.rpartition("/")[2]]
     random, feeds = np.random.default_rng(5), {}
     for spec in executable.inputs:
-        dims = [
-            dim if isinstance(dim, int) else sizes.get(dim.rstrip("0123456789"), sizes.get(dim, 3)) for dim in spec.dims
-        ]
+        dims = [dim if isinstance(dim, int) else sizes.get(dim, 3) for dim in spec.dims]
         values = random.integers(1, 9, dims) if spec.dtype == "i64" else random.standard_normal(dims) * 0.1
         feeds[spec.name] = values.astype(spec.numpy)
     outputs = executable.run(feeds)
