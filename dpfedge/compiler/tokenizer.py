@@ -100,6 +100,7 @@ def _byte_level_parts(gguf: Gguf, tokens: list[str]) -> Mapping[str, Any]:
             allowed=", ".join(_PRE),
             remedy="convert the model again with a new converter" if pre is None else None,
         )
+    vocabulary = {token: index for index, token in enumerate(tokens)}
     return {
         "normalizer": {"type": "NFC"} if pre == "qwen2" else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(_PRE[pre])},
@@ -113,10 +114,22 @@ def _byte_level_parts(gguf: Gguf, tokens: list[str]) -> Mapping[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": pre in _WHOLE,
-            "vocab": {token: index for index, token in enumerate(tokens)},
-            "merges": [merge.split(" ", 1) for merge in _texts(gguf, "merges")],
+            "vocab": vocabulary,
+            "merges": _merges(gguf, vocabulary),
         },
     }
+
+
+def _merges(gguf: Gguf, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The pairs, best first; each part and what they make must be tokens."""
+    pairs = []
+    for index, merge in enumerate(_texts(gguf, "merges")):
+        left, right = merge.split(" ", 1)
+        if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
+            where = f"{gguf.path}: tokenizer.ggml.merges[{index}]"
+            raise ModelError("a merge of texts that are no tokens", where=where, found=repr(merge)[:40])
+        pairs.append((left, right))
+    return pairs
 
 
 def _texts(gguf: Gguf, name: str) -> list[str]:

@@ -134,7 +134,7 @@ def write(path: Path, kind: str, config: Any, model: torch.nn.Module) -> None:
 
 def vocabulary(writer: gguf.GGUFWriter) -> None:
     """A byte-level vocabulary of letters, enough for llama.cpp to open the file."""
-    tokens = ["<pad>", "<s>", "</s>", *[chr(0x21 + index) for index in range(VOCABULARY - 3)]]
+    tokens = ["<pad>", "<s>", "</s>", *[chr(0x21 + index) for index in range(VOCABULARY - 4)], "!!"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)

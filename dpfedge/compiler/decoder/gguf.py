@@ -48,6 +48,11 @@ def gguf_shape(gguf: Gguf) -> DecoderShape:
         local_rotary=Rotary(float(gguf.get(f"{kind}.rope.freq_base_swa", float, _LOCAL_BASE))) if window else None,
         softcap=float(gguf.get(f"{kind}.final_logit_softcapping", float, 0.0)),
     )  # fmt: skip
+    if len(tokens := gguf.metadata.get("tokenizer.ggml.tokens", [])) > shape.vocabulary:
+        raise ModelError(
+            "the embedding has fewer rows than there are tokens", where=where, found=shape.vocabulary,
+            allowed=f"{len(tokens)} or more", remedy="export the model again",
+        )  # fmt: skip
     # before anything is sized by them
     gguf.tensor("blk.0.attn_q.weight", (shape.query_width, width))
     gguf.tensor("blk.0.ffn_gate.weight", (shape.hidden, width))

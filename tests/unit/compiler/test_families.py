@@ -13,6 +13,7 @@ from dpfedge.compiler.nodes import Nodes
 from dpfedge.errors import ModelError
 from dpfedge.tensors import TensorSpec
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "decoders"
 GRAPHS = (Path(__file__).parents[3] / "dpfedge" / "compiler" / "GRAPHS.md").read_text()
 
 
@@ -32,6 +33,16 @@ def test_decoder__numbers_and_assets(tmp_path: Path, family: str) -> None:
     assert found.memory_bytes == 2 * 4 * 2 * 32 * 64
     for key in (*found.config, *found.assets):
         assert f"`{key}`" in section
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama3", "qwen2", "qwen3"])
+def test_decoder__every_architecture(name: str) -> None:
+    """The file says which architecture it is; decisions name its matrices."""
+    found = FAMILIES["decoder"].load({"model": GOLDEN / f"{name}.gguf"}, Options())
+
+    assert found.config["architecture"] == name.removesuffix("3" if name == "llama3" else "")
+    assert {"embedding=F16", "mode=fast"} <= set(dict(found.decisions))
+    assert [value.name for value in found.graphs["llm"].graph.input][:2] == ["input_ids", "attention_mask"]
 
 
 def test_silero__other_model(tmp_path: Path) -> None:

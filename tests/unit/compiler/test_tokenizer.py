@@ -132,6 +132,7 @@ def test_special_ids__ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "value", "text"), [
     ("tokenizer.ggml.merges", ["ab"], r"merges\[0\]: not a token or pair of tokens; found 'ab'"),
+    ("tokenizer.ggml.merges", ["a b", "b a"], r"merges\[1\]: a merge of texts that are no tokens; found 'b a'"),
     ("tokenizer.ggml.tokens", [1, 2], r"tokens\[0\]: not a token or pair of tokens; found 1"),
     ("tokenizer.ggml.eos_token_id", "two", "eos_token_id is missing or of another type; found str; allowed int"),
 ])  # fmt: skip

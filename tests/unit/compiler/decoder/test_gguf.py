@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_decoder import HEAD_DIM, HEADS, KV_HEADS, VOCABULARY, WIDTH, decoder_file
+from made_decoder import HEAD_DIM, HEADS, KV_HEADS, VOCABULARY, WIDTH, decoder_file, metadata, tensors
+from made_gguf import gguf_bytes
 
 from dpfedge.compiler.blocks import Blocks
 from dpfedge.compiler.decoder.gguf import GgufSource, gguf_shape
@@ -86,6 +87,15 @@ def test_gguf_shape__wrong_sizes(tmp_path: Path, change: dict[str, Any], text: s
     """Sizes that do not fit, or are of another type, are refused before they are used."""
     with pytest.raises(ModelError, match=text):
         gguf_shape(open_gguf(decoder_file(tmp_path, "llama", **change)))
+
+
+def test_gguf_shape__more_tokens_than_rows(tmp_path: Path) -> None:
+    """Ids that have no embedding would silently read zeros."""
+    path = decoder_file(tmp_path)
+    path.write_bytes(gguf_bytes({**metadata("llama"), "tokenizer.ggml.tokens": ["t"] * 65}, tensors("llama")))
+
+    with pytest.raises(ModelError, match="fewer rows than there are tokens; found 64; allowed 65 or more"):
+        gguf_shape(open_gguf(path))
 
 
 @pytest.mark.parametrize("change", [
