@@ -7,11 +7,10 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 refused by binding, 4 verification or s
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 from dpfedge import __version__
 from dpfedge.errors import DpfError
@@ -36,21 +35,64 @@ VERBS: dict[str, str] = {
     "gc": "delete what the store needs no more",
     "seal": "build on this device what only it can build",
     "serve": "serve a package over HTTP and WebSocket",
+    "status": "show the running servers: stages, and the memory their processes share",
     "run": "ask one spoken question from a file and write the spoken answer",
     "talk": "hold a conversation by microphone and loudspeaker",
     "bench": "measure a package on this board",
 }
 
 
+_SYNONYMS = {
+    "build": "compile", "check": "verify", "delete": "remove", "download": "pull", "fetch": "pull", "get": "pull",
+    "hardware": "probe", "info": "inspect", "ls": "list", "ps": "status", "rm": "remove", "show": "inspect",
+    "start": "serve", "uninstall": "remove",
+}  # fmt: skip
+"""What other tools call it → our word, for the hint behind an unknown one."""
+
+
+def _hint(word: str, known: Iterable[str]) -> str | None:
+    """`did you mean …?` for the known word that is meant by another or misspelt; None when nothing is near."""
+    import difflib  # only for this
+
+    words = [*known]  # the verb `list` is an attribute of this module
+    near = [_SYNONYMS[word]] if _SYNONYMS.get(word) in words else difflib.get_close_matches(word, words, 1)
+    return f"did you mean `{near[0]}`?" if near else None
+
+
 class _Parser(argparse.ArgumentParser):
+    """argparse with our prefix, and the nearest word behind an unknown choice or option."""
+
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(2, f"dpfedge: {message}\n")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, extra = self.parse_known_args(args, namespace)
+        if extra:
+            option = next((word.partition("=")[0] for word in extra if word.startswith("-")), "")
+            hint = _hint(option, self.options()) if option else None
+            self.error("; ".join(["unrecognized arguments: " + " ".join(extra), *([hint] if hint else [])]))
+        return parsed
+
+    def options(self) -> Iterator[str]:
+        """Every long option, those of actions below this one too."""
+        for action in self._actions:
+            yield from (text for text in action.option_strings if text.startswith("--"))
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    yield from parser.options()
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            words = [str(choice) for choice in action.choices]
+            hint = _hint(str(value), words)
+            parts = [f"found {value!r}", f"allowed {', '.join(words)}", *([hint] if hint else [])]
+            raise argparse.ArgumentError(action, "; ".join(parts))
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = [*(sys.argv[1:] if argv is None else argv)]  # the verb `list` is an attribute of this module
     try:
         return _run(arguments)
     except DpfError as error:
@@ -72,8 +114,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     verb = arguments[0]
     if verb not in VERBS:
-        near = difflib.get_close_matches(verb, VERBS, 1)
-        hint = f"did you mean `{near[0]}`?" if near else "see `dpfedge --help`"
+        hint = _hint(verb, VERBS) or "see `dpfedge --help`"
         print(f"dpfedge: unknown command `{verb}`; {hint}", file=sys.stderr)
         return 2
     # only the verb that runs is imported: `dpfedge bind` must not pay for a web server

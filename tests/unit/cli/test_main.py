@@ -90,7 +90,10 @@ def test_version__is_the_packages(capsys: Output) -> None:
     assert capsys.readouterr().out == f"dpfedge {__version__}\n"
 
 
-@pytest.mark.parametrize(("typed", "hint"), [("rnu", "did you mean `run`?"), ("qqqq", "see `dpfedge --help`")])
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [("rnu", "did you mean `run`?"), ("show", "did you mean `inspect`?"), ("qqqq", "see `dpfedge --help`")],
+)
 def test_unknown_verb__names_the_nearest(capsys: Output, typed: str, hint: str) -> None:
     """Exit 2; nothing on stdout."""
     assert main([typed]) == 2
@@ -105,7 +108,31 @@ def test_unknown_option__is_a_usage_error(capsys: Output, verb: Any) -> None:
         main(["models", "--laud"])
 
     assert caught.value.code == 2
-    assert "dpfedge: unrecognized arguments: --laud" in capsys.readouterr().err
+    assert "dpfedge: unrecognized arguments: --laud; did you mean `--loud`?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            ["models", "fetch"],
+            "argument list|pull|remove: found 'fetch'; allowed list, pull, remove; did you mean `pull`?",
+        ),
+        (["models", "lst"], "found 'lst'; allowed list, pull, remove; did you mean `list`?"),
+        (["models", "xyzzy"], "found 'xyzzy'; allowed list, pull, remove\n"),
+        (["models", "list", "--jsn"], "unrecognized arguments: --jsn; did you mean `--json`?"),
+        (["serve", "x", "--check", "ful"], "argument --check: found 'ful'; allowed fast, full; did you mean `full`?"),
+        (["bind", "x", "--explian=1", "y"], "unrecognized arguments: --explian=1 y; did you mean `--explain`?"),
+        (["bind", "x", "y"], "unrecognized arguments: y\n"),
+    ],
+)
+def test_unknown_word__names_the_nearest(capsys: Output, command: list[str], said: str) -> None:
+    """Of actions, choices and options; a word that is like none gets those that are allowed."""
+    with pytest.raises(SystemExit) as caught:
+        main(command)
+
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_verb__gives_its_own_code_and_arguments(verb: Any) -> None:

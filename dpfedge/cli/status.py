@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge status`: the running servers of this user in, what they serve and what memory their processes share out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpfedge.errors import DpfError, Unavailable
+from dpfedge.serve.holding import holdings
+from dpfedge.serve.running import Server, ask, running, server_at
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "status"
+HELP = """Show the running servers of this user: package, board, stages, and how much memory their processes share.
+
+examples:
+  dpfedge status
+  dpfedge status --json
+  dpfedge status --socket /run/user/1000/dpfedge/serve-8080.sock
+
+PSS counts each page divided by the number of processes that share it, so that the column adds up. Weights that are
+`alone` are in memory for that process only; every other page of them is shared."""
+
+_COLUMNS = ("process", "pid", "state", "restarts", "PSS", "RSS", "weights", "alone")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("pid", nargs="?", type=int, metavar="PID", help="only the server with this process id")
+    which.add_argument("--socket", type=Path, metavar="PATH", help="only the server that listens on this Unix socket")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every server that was asked for; Unavailable when a named one is not there."""
+    reports = [_report(server) for server in _servers(args)]
+    if args.json:
+        print(json.dumps({"servers": reports}, indent=2))
+    else:
+        lines = [line for report in reports for line in _lines(report)]
+        print("\n".join(lines or ["no dpfedge serve process of this user is running"]))
+    return 0
+
+
+def _servers(args: argparse.Namespace) -> Sequence[Server]:
+    if args.socket is not None:
+        return [server_at(args.socket)]
+    servers = running()
+    if args.pid is None:
+        return servers
+    chosen = [server for server in servers if server.pid == args.pid]
+    if not chosen:
+        raise Unavailable(
+            "no dpfedge serve process of this user has this id", where=f"process {args.pid}",
+            allowed=", ".join(str(server.pid) for server in servers) or "none is running",
+        )  # fmt: skip
+    return chosen
+
+
+def _report(server: Server) -> dict[str, Any]:
+    """What one server says, with the memory of each of its processes; `error` instead when it does not answer."""
+    places = {"sockets": list(server.paths), "http": [_url(*place) for place in server.ports]}
+    try:
+        told = ask(server)
+    except DpfError as error:
+        return {"pid": server.pid, **places, "error": str(error), "processes": []}
+    rows = [(name, row) for name in ("server", "zygote") if isinstance(row := told.pop(name, None), dict)]
+    rows += [(name, row) for name, row in (told.pop("stages", None) or {}).items() if isinstance(row, dict)]
+    processes = [{"name": name, **row, **_held(row.get("pid"))} for name, row in rows]
+    return {"pid": server.pid, **places, "error": None, **told, "processes": processes}
+
+
+def _url(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+def _held(pid: object) -> dict[str, Any]:
+    if not isinstance(pid, int):
+        return {"packages": {}}
+    try:
+        return {"packages": holdings(pid)}
+    except Unavailable as error:  # it ended meanwhile, or runs as another user
+        return {"packages": {}, "error": str(error)}
+
+
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    place = "  ".join([*report["http"], *report["sockets"]])
+    if report["error"] is not None:
+        yield report["error"]
+        return
+    state = "ready" if report.get("ready") else "not ready"
+    name = f"{report.get('package', 'no package yet')} on {report.get('board', 'unknown board')}"
+    yield f"{name}: {state}, {report.get('requests', 0)} requests, pid {report['pid']}"
+    yield f"  {place}"
+    yield from (f"  package {line}" for line in dict.fromkeys(_packages(report["processes"])))
+    yield from _table([_COLUMNS, *(_cells(process) for process in report["processes"])])
+    for link, counters in (report.get("links") or {}).items():
+        if lost := {key: counters[key] for key in ("dropped", "corrupt") if counters.get(key)}:
+            yield f"  link {link}: {', '.join(f'{count} {key}' for key, count in lost.items())}"
+
+
+def _packages(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for process in processes:
+        for path, held in process["packages"].items():
+            replaced = ", replaced on disk since it was opened" if held["replaced"] else ""
+            yield f"{held['name'] or 'of unknown name'}  {path}{replaced}"
+
+
+def _cells(process: Mapping[str, Any]) -> tuple[str, ...]:
+    weights = [held["sections"]["weights"] for held in process["packages"].values() if "weights" in held["sections"]]
+    memory = [_size(sum(row[key] for row in weights)) if weights else "-" for key in ("rss", "private")]
+    restarts = str(process["restarts"]) if "restarts" in process else "-"
+    own = [_size(process[key]) if key in process else "-" for key in ("pss_bytes", "rss_bytes")]
+    return (process["name"], str(process.get("pid", "-")), str(process.get("state", "-")), restarts, *own, *memory)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    for row in rows:
+        left = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=False)]
+        right = [cell.rjust(width) for cell, width in zip(row[3:], widths[3:], strict=False)]
+        yield "  " + "  ".join([*left, *right]).rstrip()
+
+
+def _size(size: float) -> str:
+    return f"{size / 1e6:.1f} MB"

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge status`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dpfedge.cli import main, status
+from dpfedge.errors import Unavailable
+from dpfedge.serve.running import Server
+
+Output = pytest.CaptureFixture[str]
+SERVER = Server(7, ("/run/serve.sock",), (("127.0.0.1", 8080), ("::1", 8081)))
+MIB = 1 << 20
+TOLD: dict[str, Any] = {
+    "ready": True, "active": 1, "package": "voice", "board": "host", "requests": 2,
+    "stages": {"llm": {"state": "ready", "pid": 9, "restarts": 1, "rss_bytes": 200 * 10**6, "pss_bytes": 150 * 10**6}},
+    "server": {"pid": 7, "rss_bytes": 50 * 10**6, "pss_bytes": 40 * 10**6},
+    "zygote": {"pid": 8},
+    "links": {"source.llm": {"dropped": 3, "corrupt": 0}, "llm.sink": {"dropped": 0}},
+}  # fmt: skip
+WEIGHTS = {"mapped": 100 * 10**6, "rss": 60 * 10**6, "pss": 30e6, "private": 10 * 10**6}
+
+
+@pytest.fixture(autouse=True)
+def _servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def held(pid: int) -> dict[str, Any]:
+        if pid == 8:
+            raise Unavailable("memory of the process cannot be read", where="process 8")
+        sections = {"weights": WEIGHTS} if pid == 9 else {}
+        return {"/v.dpfbin": {"name": "voice 1.0", "replaced": pid == 7, "sections": sections}}
+
+    monkeypatch.setattr(status, "running", lambda: [SERVER])
+    monkeypatch.setattr(status, "ask", lambda server: json.loads(json.dumps(TOLD)))
+    monkeypatch.setattr(status, "holdings", held)
+
+
+def test_status__for_people(capsys: Output) -> None:
+    """Where it listens, what it serves, and a row per process; only links that lost something are shown."""
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "voice on host: ready, 2 requests, pid 7",
+        "  http://127.0.0.1:8080  http://[::1]:8081  /run/serve.sock",
+        "  package voice 1.0  /v.dpfbin, replaced on disk since it was opened",
+        "  package voice 1.0  /v.dpfbin",
+        "  process  pid  state  restarts       PSS       RSS  weights    alone",
+        "  server   7    -             -   40.0 MB   50.0 MB        -        -",
+        "  zygote   8    -             -         -         -        -        -",
+        "  llm      9    ready         1  150.0 MB  200.0 MB  60.0 MB  10.0 MB",
+        "  link source.llm: 3 dropped",
+    ]
+
+
+def test_status__as_json(capsys: Output) -> None:
+    """The same with every number; what could not be read is named beside its process."""
+    assert main(["status", "--json", "7"]) == 0
+
+    [server] = json.loads(capsys.readouterr().out)["servers"]
+    assert (server["pid"], server["error"], server["package"]) == (7, None, "voice")
+    rows = {row["name"]: row for row in server["processes"]}
+    assert rows["llm"]["packages"]["/v.dpfbin"]["sections"]["weights"] == WEIGHTS
+    assert rows["zygote"]["error"] == "process 8: memory of the process cannot be read"
+
+
+def test_status__of_a_server_that_does_not_answer(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is listed with the reason; the others are not affected."""
+
+    def silent(server: Server) -> dict[str, Any]:
+        raise Unavailable("the server does not answer", where=str(server))
+
+    monkeypatch.setattr(status, "ask", silent)
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out == "process 7: the server does not answer\n"
+
+
+def test_status__before_the_runtime_is_open(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A starting server says little."""
+    monkeypatch.setattr(status, "ask", lambda server: {"ready": False, "active": 0})
+
+    assert main(["status"]) == 0
+    assert "no package yet on unknown board: not ready, 0 requests, pid 7" in capsys.readouterr().out
+
+
+def test_status__of_nothing(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server is no error; a server that was asked for and is not there is one, with the ids there are."""
+    assert main(["status", "99"]) == 5
+    assert "process 99: no dpfedge serve process of this user has this id; allowed 7" in capsys.readouterr().err
+    assert main(["status", "--socket", "/no/such.sock"]) == 5
+
+    monkeypatch.setattr(status, "running", list)
+    assert main(["status"]) == 0
+    assert "no dpfedge serve process of this user is running" in capsys.readouterr().out
