@@ -53,7 +53,7 @@ def compile_package(
     licences: list[dict[str, Any]] = []
     golden: list[dict[str, Any]] = []
     materials: list[Material] = []
-    targets = [_Target(plan, registry.get(plan.backend)) for plan in plans]
+    targets = [_Target(number, plan, registry.get(plan.backend)) for number, plan in enumerate(plans, 1)]
     with PackageWriter(out, name=recipe.name, version=recipe.version) as writer:
         for source in recipe.models:
             progress(f"{source.name}: import")
@@ -153,8 +153,8 @@ def _licences(writer: PackageWriter, source: ModelSource, files: ModelFilesFound
 class _Target:
     """One target while the package is written."""
 
-    def __init__(self, plan: TargetPlan, backend: Backend) -> None:
-        self.plan, self.backend = plan, backend
+    def __init__(self, number: int, plan: TargetPlan, backend: Backend) -> None:
+        self.number, self.plan, self.backend = number, plan, backend
         self.models: dict[str, Any] = {}
         self.decisions: dict[tuple[str, str], list[str]] = {note: [] for note in plan.decisions}
         self.memory = _RUNTIME_BYTES
@@ -172,7 +172,8 @@ class _Target:
             )
             lowered[name] = self.backend.lower(request)
         places: dict[str, dict[str, tuple[str, int, int]]] = {name: {} for name in lowered}
-        with WeightPool(writer, f"weights.{self.plan.id}.{model}") as pool:
+        # later targets share these sections, so their names are those of no target
+        with WeightPool(writer, f"weights.{model}.{self.number}") as pool:
             for weight, name in _by_size(lowered):
                 places[name][weight] = pool.add(lowered[name].weights[weight])
         graphs = {}
