@@ -118,7 +118,7 @@ def test_compile_package__weights_once(folder: Path) -> None:
     assert sizes[0] == sizes[1]
     assert len(two.manifest.targets) == 2
     names = [section.name for section in two.manifest.sections if section.kind == "weights"]
-    assert names == ["weights.vad.1", "weights.llm.1"]  # of no target, since both use them
+    assert names == ["weights.llm.1"]  # of no target, since both use them
 
 
 def test_compile_package__mode_overrules(folder: Path) -> None:
