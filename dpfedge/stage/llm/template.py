@@ -35,11 +35,18 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise ModelError("the chat template cannot be read", where="chat template", found=str(error)) from error
         self._tokens = dict(tokens)
+        self._alternating = self._refuses("user", "user") and not self._refuses("user", "assistant", "user")
         self._specials = sorted((text for text in specials if len(text) > 1), key=len, reverse=True)
 
     def render(self, messages: Sequence[Mapping[str, str]], *, answer: bool = True) -> str:
-        """The prompt for `messages` as `check_messages` gives them; `answer` opens the assistant's turn."""
+        """The prompt for `messages` as `check_messages` gives them; `answer` opens the assistant's turn.
+
+        Where the template insists on turns that alternate, as Gemma's does, neighbours of one role become one message:
+        whoever interrupts before a word was heard has said two things in a row.
+        """
         safe = [{**message, "content": self._plain(message["content"])} for message in messages]
+        if self._alternating:
+            safe = _joined(safe)
         try:
             # a spoken answer has no room for a model's thoughts; templates that know the switch turn them off
             fixed = {"add_generation_prompt": answer, "enable_thinking": False}
@@ -47,12 +54,30 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise InputError("the model's template refuses these messages", stage="llm", found=str(error)) from error
 
+    def _refuses(self, *roles: str) -> bool:
+        try:
+            self._template.render(messages=[{"role": role, "content": "a"} for role in roles], **self._tokens)
+        except jinja2.TemplateError:
+            return True
+        return False
+
     def _plain(self, content: str) -> str:
         """Text that only looks like one of the model's special tokens must not become one: a space parts it."""
         for special in self._specials:
             if special in content:
                 content = content.replace(special, f"{special[0]} {special[1:]}")
         return content
+
+
+def _joined(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Neighbours of one role as one message, their texts in lines of their own."""
+    found: list[dict[str, str]] = []
+    for message in messages:
+        if found and found[-1]["role"] == message["role"]:
+            found[-1]["content"] += "\n" + message["content"]
+        else:
+            found.append(dict(message))
+    return found
 
 
 def check_messages(messages: object) -> list[dict[str, str]]:

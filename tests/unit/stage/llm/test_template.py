@@ -186,10 +186,22 @@ def test_render__templates_of_the_families(source: str, text: str) -> None:
     assert ChatTemplate(source, {"bos_token": "<s>"}).render(TALK) == text
 
 
-def test_render__gemma_refuses_two_questions() -> None:
-    """A template's own refusal is the request's fault."""
+def test_render__alternating_turns() -> None:
+    """Where turns must alternate, two questions in a row are one; elsewhere they stay two."""
+    talk = [TALK[1], TALK[3]]
+
+    assert (
+        ChatTemplate(GEMMA3, {"bos_token": ""})
+        .render(talk)
+        .startswith("<start_of_turn>user\nHi\n Bye<end_of_turn>\n<start_of_turn>model\n")
+    )
+    assert ChatTemplate(QWEN3, {}).render(talk).count("<|im_start|>user") == 2
+
+
+def test_render__template_s_own_refusal() -> None:
+    """What a template refuses is the request's fault."""
     with pytest.raises(InputError, match="roles must alternate"):
-        ChatTemplate(GEMMA3, {"bos_token": "<s>"}).render([TALK[1], TALK[3]])
+        ChatTemplate(GEMMA3, {"bos_token": ""}).render([TALK[2], TALK[3]])
 
 
 def test_render__loop_controls_and_json() -> None:
