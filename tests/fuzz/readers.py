@@ -38,6 +38,7 @@ class Verdict(NamedTuple):
 
     rule: str
     where: str
+    allowed: int = 0
 
 
 ACCEPTED = Verdict("", "")
@@ -114,7 +115,7 @@ def _verdict(rule: int, refusal: _Refusal) -> Verdict:
     if not rule:
         return ACCEPTED
     _library().dpf_package_where(_package, ctypes.byref(refusal), _text, len(_text))
-    return Verdict(_library().dpf_package_rule_text(rule).decode(), _text.value.decode())
+    return Verdict(_library().dpf_package_rule_text(rule).decode(), _text.value.decode(), refusal.allowed)
 
 
 @functools.cache
