@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dpfedge.backend.api import Device
+from dpfedge.backend.api import ABI, Device
 from dpfedge.binding.bound import Bound, Refusal
 from dpfedge.binding.devices import Found
 from dpfedge.binding.explain import compile_for, refusal_lines
@@ -90,6 +90,10 @@ def _not_installed(target: Target, found: Found) -> Refusal:
         return _other_contract(target, misfit.abi, misfit.plugin, misfit.remedy)
     distribution = f"dpfedge-{target.backend}"
     installed, remedy = ", ".join(found.backends) or "none", f"pip install {distribution}"
+    if target.backend_abi > ABI:
+        remedy = f"pip install --upgrade dpfedge {distribution} (the package is of a newer dpfedge)"
+    elif target.backend_abi < ABI:
+        remedy = f"compile the package again and pip install {distribution} (the package is of an older dpfedge)"
     for plugin, why in found.broken.items():
         if plugin.partition(" ")[0] == distribution:
             installed, remedy = (

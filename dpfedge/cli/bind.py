@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 
 from dpfedge.binding import Bound, bind_here
@@ -25,7 +26,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file")
+    parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file, or the name of an installed package")
     parser.add_argument("--board", default="auto", metavar="BOARD", help="a board id, or auto (default)")
     parser.add_argument(
         "--explain", action="store_true", help="show the whitelist, the compiler's decisions and refusals"
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Bind and print the decision; refused is exit code 3."""
     try:
         # A decision touches no weight, so the weights' digests are not what it depends on.
-        with open_package(args.package, check="fast") as package:
+        with open_package(_path(args.package), check="fast") as package:
             bound = bind_here(package, args.board, sysroot=args.sysroot, allow_fallback=args.allow_fallback)
             lines = _lines(bound, args)
     except DpfError as error:
@@ -58,6 +59,14 @@ def run(args: argparse.Namespace) -> int:
         return error.exit_code
     print("\n".join(lines))
     return 0
+
+
+def _path(ref: str) -> str | os.PathLike[str]:
+    if os.path.exists(ref):
+        return ref
+    from dpfedge.store import locate  # imported only for a name: a file's answer must not wait for the store
+
+    return locate(ref).path
 
 
 def _lines(bound: Bound, args: argparse.Namespace) -> list[str]:

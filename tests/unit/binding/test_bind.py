@@ -81,6 +81,13 @@ def test_bind__closest_device_gives_the_reasons(build: Build, host: Board, parts
             ),
         ),
         (
+            lambda p: (p.target("t", "cuda", ANY, backend_abi=2), p.found(p.CPU)),
+            Refusal(
+                "t", "backend", "cuda", "cpu",
+                "pip install --upgrade dpfedge dpfedge-cuda (the package is of a newer dpfedge)",
+            ),
+        ),
+        (
             lambda p: (p.target("t", "cuda", ANY), p.found(p.CPU, cuda=p.Recorder("cuda"))),
             Refusal("t", "device", "a device of backend cuda", "cpu:0", "see `dpfedge probe`"),
         ),
@@ -127,8 +134,8 @@ def test_bind__closest_device_gives_the_reasons(build: Build, host: Board, parts
         ),
     ],
     ids=[
-        "board", "memory", "missing plugin", "broken plugin", "no device", "driver", "old plugin", "new plugin",
-        "plugin too old for dpfedge", "plugin too new for dpfedge", "driver version",
+        "board", "memory", "missing plugin", "broken plugin", "plugin of a newer dpfedge", "no device", "driver",
+        "old plugin", "new plugin", "plugin too old for dpfedge", "plugin too new for dpfedge", "driver version",
     ],
 )  # fmt: skip
 def test_refusal__names_field_wanted_found_and_remedy(

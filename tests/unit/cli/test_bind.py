@@ -121,6 +121,16 @@ def test_bind__recording_of_this_machine_answers_as_it_does(
     assert answers[0] == answers[1] == answers[2]
 
 
+def test_bind__name_that_is_not_installed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word that is no file is looked up in the store; the message says so."""
+    monkeypatch.setenv("DPFEDGE_STORE", str(tmp_path))
+
+    assert main(["bind", "no-such-package"]) != 0
+    assert "no-such-package" in capsys.readouterr().err
+
+
 def test_bind__no_such_package(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A missing file is an error with its path, not a traceback; as JSON too."""
     assert main(["bind", str(tmp_path / "no.dpfbin")]) == 4
