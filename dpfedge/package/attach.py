@@ -7,6 +7,7 @@ Everything between header and area is copied byte for byte; what the area means 
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _CHUNK_BYTES = 1 << 24
 def attach(package: Package, area: bytes, out: Path) -> None:
     """Write `package` with `area` as its signature area to `out`, which appears whole or not at all.
 
-    `out` may be the package's own path. PackageError when the file system refuses, or the header is of a later version.
+    `out` may be the package's own path; a file that is there keeps its permissions. PackageError when the file system refuses, or the header is of a later version.
     """
     old, where = package.header, os.fspath(package.path)
     if old.header_bytes != HEADER_BYTES:
@@ -38,6 +39,8 @@ def attach(package: Package, area: bytes, out: Path) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     fd = call(out, os.open, temporary, flags, 0o666)
     try:
+        if out.exists():
+            call(out, os.fchmod, fd, stat.S_IMODE(out.stat().st_mode))
         for start in range(HEADER_BYTES, old.signature_offset, _CHUNK_BYTES):
             end = min(start + _CHUNK_BYTES, old.signature_offset)
             write_at(out, fd, package.between(start, end), start)

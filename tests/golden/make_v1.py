@@ -11,6 +11,12 @@ from typing import Any
 import numpy as np
 
 from dpfedge.package import PackageWriter, WeightPool
+from dpfedge.signing import PrivateKey, sign_package
+
+KEYS = Path(__file__).parent / "keys"
+"""Private keys that everybody has (RFC 8032, tests 1 and 2): good for these files and tests only."""
+
+SIGNERS = ("test-supplier", "test-oem")
 
 MANIFEST: dict[str, Any] = {
     "compiler": {"name": "golden", "version": "1"},
@@ -40,8 +46,8 @@ MANIFEST: dict[str, Any] = {
 
 
 def write(folder: Path) -> list[Path]:
-    """Write `smallest.dpfbin` and `tiny.dpfbin` into `folder`; SOURCE_DATE_EPOCH must be unset or 0."""
-    smallest, tiny = folder / "smallest.dpfbin", folder / "tiny.dpfbin"
+    """Write `smallest`, `tiny` and `signed.dpfbin` into `folder`; SOURCE_DATE_EPOCH must be unset or 0."""
+    smallest, tiny, signed = (folder / f"{name}.dpfbin" for name in ("smallest", "tiny", "signed"))
     with PackageWriter(smallest, name="smallest", version="1") as writer:
         writer.finish({})
     with PackageWriter(tiny, name="tiny", version="1.0.0") as writer:
@@ -53,7 +59,11 @@ def write(folder: Path) -> list[Path]:
         writer.add("asset/tokenizer", "asset", b'{"version": "1.0"}')
         writer.add("licence/tiny-llm", "licence", b"Apache License, Version 2.0\n")
         writer.finish(MANIFEST)
-    return [smallest, tiny]
+    with PackageWriter(signed, name="signed", version="1") as writer:
+        writer.add("asset/words", "asset", b"these bytes are vouched for")
+        writer.finish({})
+    sign_package(signed, [PrivateKey.load(KEYS / f"{name}.key") for name in SIGNERS])
+    return [smallest, tiny, signed]
 
 
 if __name__ == "__main__":

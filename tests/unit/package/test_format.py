@@ -20,7 +20,7 @@ FORMAT = (ROOT / "dpfedge/package/FORMAT.md").read_text()
 GOLDEN = ROOT / "tests/golden/v1"
 
 
-@pytest.mark.parametrize("name", ["smallest.dpfbin", "tiny.dpfbin"])
+@pytest.mark.parametrize("name", ["smallest.dpfbin", "tiny.dpfbin", "signed.dpfbin"])
 def test_golden__opens_for_ever(name: str) -> None:
     """Files of version 1 pass the full check."""
     with open_package(GOLDEN / name) as package:
