@@ -19,6 +19,11 @@ from dpfedge.errors import BindError, BoardError, DpfError
 __all__ = ["compile_for", "describe_bound", "describe_error", "explain_bound", "refusal_lines", "refusal_maps"]
 
 
+_FOREIGN = {"board": "another board", "class": "another kind of device"}
+_COMPILED = (*_FOREIGN, "arch", "feature")
+"""Fields of refusals whose remedy is the same: compiling for this board."""
+
+
 def describe_bound(bound: Bound) -> dict[str, Any]:
     """The decision as a map that JSON can hold: everything `explain_bound` shows, and the numbers behind it."""
     return {
@@ -103,20 +108,24 @@ def _prefix_lines(bound: Bound) -> Iterator[str]:
 
 
 def refusal_lines(refusals: Sequence[Refusal], *, remedies: bool = True) -> Iterator[str]:
-    """A line for each refusal, but one alone for a target of another board: nothing done here would make it fit.
+    """A line for each refusal, but one alone for a target of another board or device: nothing would make it fit here.
 
     With `remedies` a last line says once how a package gets a target for this board, when that would help.
     """
-    foreign = ""
+    compiling = ""
     for target, group in groupby(refusals, lambda refusal: refusal.target):
         items = list(group)
-        if board := next((item for item in items if item.field == "board"), None):
-            yield f"target {target}: for another board: wanted {board.wanted}; found {board.found}"
-            foreign = board.remedy
-        else:
-            yield from map(str, items)
-    if remedies and foreign:
-        yield f"for this board: {foreign}"
+        foreign = [item for field in _FOREIGN for item in items if item.field == field][:1]
+        for item in foreign or items:
+            what = f"for {_FOREIGN[item.field]}" if foreign else item.field
+            line = f"target {target}: {what}: wanted {item.wanted}; found {item.found}"
+            if item.field in _COMPILED:
+                compiling = item.remedy
+                yield line
+            else:
+                yield f"{line}; {item.remedy}"
+    if remedies and compiling:
+        yield f"for this board: {compiling}"
 
 
 def compile_for(board: str) -> str:

@@ -151,6 +151,25 @@ def test_refusal__names_field_wanted_found_and_remedy(
     assert all(part in str(caught.value) for part in (refusal.wanted, refusal.found, refusal.remedy))
 
 
+def test_error__says_once_how_to_get_a_target(build: Build, host: Board, parts: Any) -> None:
+    """What compiling would mend is one remedy, however many terms failed; other remedies stay with their line."""
+    package = build(
+        parts.target("new", "cpu", ["and", ["arch", "x86-64-v4"], ["feature", "vnni"], ["memory", 16 << 30]]),
+        parts.target("arm", "cpu", ["and", ["class", "cpu.aarch64"], ["arch", "armv8.2-a"], ["feature", "fp16"]]),
+    )
+
+    with pytest.raises(BindError) as caught:
+        bind(package, host, parts.found(parts.CPU))
+    assert str(caught.value).splitlines()[1:] == [
+        "  target new: arch: wanted arch x86-64-v4; found x86-64-v3 (cpu:0)",
+        "  target new: feature: wanted feature vnni; found avx2 (cpu:0)",
+        "  target new: memory: wanted memory at least 16.00 GiB; found 8.00 GiB (cpu:0); free memory, raise the "
+        "cgroup's limit, or compile smaller models",
+        "  target arm: for another kind of device: wanted class cpu.aarch64; found cpu.x86_64 (cpu:0)",
+        "  for this board: compile the package with --board host",
+    ]
+
+
 def test_error__lists_every_target(build: Build, host: Board, parts: Any) -> None:
     """One line per refusal, but one for all of another board's target; what to do about those is said once."""
     package = build(
