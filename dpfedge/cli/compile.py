@@ -7,14 +7,17 @@ import argparse
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dpfedge.backend.registry import Registry
+from dpfedge.binding import bind_here
+from dpfedge.binding.golden import require_golden
+from dpfedge.cli.compile_progress import compile_progress
+from dpfedge.cli.trusting import load_key
 from dpfedge.config import check, nearest
-from dpfedge.errors import ConfigError, Unavailable
+from dpfedge.errors import BackendError, BindError, ConfigError, Unavailable
+from dpfedge.package import open_package
 
 NAME = "compile"
 HELP = (
@@ -32,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode", choices=["exact", "fast"], help="arithmetic of language models; default: the recipe's"
     )
+    parser.add_argument(
+        "--sign", type=Path, action="append", default=[], metavar="KEY", help="private key; may be given more than once"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -40,32 +46,61 @@ def run(args: argparse.Namespace) -> int:
     try:
         from dpfedge.compiler.emit import compile_package
         from dpfedge.compiler.recipe import load_recipe
+        from dpfedge.compiler.targets import plan_targets
+        from dpfedge.seal.bake import bake_prefixes
     except ImportError as error:
         raise Unavailable(
             "the compiler is not installed", found=str(error), remedy="pip install dpfedge[compile]"
         ) from error
-        from dpfedge.seal.bake import bake_prefixes
     started = time.monotonic()
+    keys = [load_key(path) for path in args.sign]  # a key that cannot be read is said before the work, not behind it
     recipe = load_recipe(args.recipe)
     for stage, section in recipe.sections.items():
         _check_stage(stage, section, recipe.sections)
-    with _status(args.json) as progress:
+    boards, registry = args.board or ["host"], Registry.load()
+    with compile_progress(recipe, len(plan_targets(boards, registry)), quiet=args.json) as progress:
         compile_package(
             recipe,
             args.out,
-            boards=args.board or ["host"],
-            registry=Registry.load(),
+            boards=boards,
+            registry=registry,
             mode=args.mode,
             progress=progress,
             on_download=lambda name, done, total: progress(f"{name}: fetch {done >> 20} of {total >> 20} MiB"),
+            bake=bake_prefixes,
         )
+        progress("golden run")
+        checked = _golden_run(args.out, registry)
+    if keys:
+        from dpfedge.signing import sign_package
+
+        sign_package(args.out, keys)
     nbytes, seconds = args.out.stat().st_size, time.monotonic() - started
     if args.json:
-        print(json.dumps({"package": str(args.out), "bytes": nbytes, "seconds": round(seconds, 3)}))
+        print(json.dumps({"package": str(args.out), "bytes": nbytes, "seconds": round(seconds, 3), "golden": checked}))
     else:
-            bake=bake_prefixes,
-        print(f"{args.out}: {nbytes / 2**20:.1f} MiB in {seconds:.1f} s")
+        ran = (
+            "no target runs here, golden values not compared" if checked is None else f"{checked} golden outputs agree"
+        )
+        print(f"{args.out}: {nbytes / 2**20:.1f} MiB in {seconds:.1f} s; {ran}")
     return 0
+
+
+def _golden_run(path: Path, registry: Registry) -> int | None:
+    """How many outputs this machine gives as the reference did; None when no target runs here.
+
+    A package that computes something else is removed and BackendError names the worst output.
+    """
+    with open_package(path, check="fast") as package:
+        try:
+            bound = bind_here(package, registry=registry)
+        except BindError:
+            return None
+        try:
+            return len(require_golden(bound))
+        except BackendError:
+            path.unlink()
+            raise
 
 
 def _check_stage(stage: str, section: Any, stages: Any) -> None:
@@ -81,15 +116,3 @@ def _check_stage(stage: str, section: Any, stages: Any) -> None:
     schema = importlib.import_module(f"dpfedge.stage.{stage}.config").SCHEMA
     known = {**schema["properties"], "model": {"type": "string"}}
     check(section, {**schema, "properties": known}, stage)
-
-
-@contextmanager
-def _status(quiet: bool) -> Iterator[Callable[[str], None]]:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda text: None
-        return
-    with console.status("compile") as status:
-        yield status.update

@@ -17,6 +17,7 @@ from dpfedge.signing import Trust, examine
 from dpfedge.tensors import TensorSpec
 
 _NUMBER = re.compile(r"\d+")
+_SBOM = "sbom.cdx.json"
 NAME = "inspect"
 HELP = """Show what a package holds: sections, models, licences, targets.
 
@@ -24,6 +25,7 @@ examples:
   dpfedge inspect voice.dpfbin
   dpfedge inspect voice.dpfbin --targets    each decision of the compiler with the rule that led to it
   dpfedge inspect voice.dpfbin --json       the whole manifest
+  dpfedge inspect voice.dpfbin --sbom       the bill of materials, CycloneDX JSON
 
 Header and manifest are checked; `dpfedge verify` checks the content of sections too."""
 
@@ -32,12 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file")
     parser.add_argument("--targets", action="store_true", help="show the targets with ports and decisions only")
+    parser.add_argument("--sbom", action="store_true", help="print the bill of materials only")
     parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the manifest in one of three forms."""
+    """Print the manifest in one of three forms, or the bill of materials."""
     with open_package(args.package, check="fast") as package:
+        if args.sbom:
+            print(_sbom(package), end="")
+            return 0
         if args.json:
             print(json.dumps(dataclasses.asdict(package.manifest), indent=2, default=_plain))
             return 0
@@ -47,10 +53,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _sbom(package: Package) -> str:
+    if all(section.name != _SBOM for section in package.manifest.sections):
+        raise FormatError("the package has no bill of materials", where=str(package.path), remedy="compile it again")
+    try:
+        return bytes(package.section(_SBOM)).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError("the bill of materials is no text", where=f"{package.path}: {_SBOM}") from error
+
+
 def _summary(package: Package) -> Iterator[str]:
     manifest = package.manifest
     form = "{}.{}".format(*manifest.format)
     yield f"{manifest.name} {manifest.version}, format {form}, {package.nbytes} bytes"
+    yield from shown(examine(package, Trust.load()))
     yield "compiler: " + ", ".join(f"{key} {value}" for key, value in manifest.compiler.items())
     yield "sections (name, kind, offset and size in bytes, SHA-256):"
     width = max((len(section.name) for section in manifest.sections), default=0)
@@ -66,7 +82,6 @@ def _summary(package: Package) -> Iterator[str]:
         yield f"  {_title(target)}"
     yield "licences:"
     yield from (f"  {item.name}: {item.spdx}" for item in manifest.licences)
-    yield from shown(examine(package, Trust.load()))
 
 
 def _targets(manifest: Manifest) -> Iterator[str]:
@@ -91,12 +106,11 @@ def _ports(graph: Graph) -> Iterator[str]:
 
 def _folded(specs: Sequence[TensorSpec]) -> Iterator[str]:
     """Ports that differ only in the numbers of their names stand on one line."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for spec in specs:
         shape = f"{spec.dtype}[{','.join(str(dim) for dim in spec.dims)}]"
-        groups.setdefault(f"{_NUMBER.sub('#', spec.name)} {shape}", []).append(spec.name)
-    for pattern, names in groups.items():
-        shape = pattern.rpartition(" ")[2]
+        groups.setdefault((_NUMBER.sub("#", spec.name), shape), []).append(spec.name)
+    for (_, shape), names in groups.items():
         more = f" … {names[-1]} ({len(names)})" if len(names) > 1 else ""
         yield f"{names[0]}{more} {shape}"
 

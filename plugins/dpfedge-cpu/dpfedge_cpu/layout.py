@@ -90,7 +90,7 @@ def widen(model: onnx.ModelProto) -> int:
 
     A graph with branches is left alone: their bodies read tensors by name.
     """
-    if any(attribute.HasField("g") for node in model.graph.node for attribute in node.attribute):
+    if _branches(model.graph):
         return 0
     lines = {node.output[0] for node in _lines(model.graph)}
     if not lines:
@@ -106,6 +106,10 @@ def widen(model: onnx.ModelProto) -> int:
     model.graph.initializer.append(numpy_helper.from_array(np.array([2], np.int64), _AXIS))
     rewriter.finish()
     return len(lines)
+
+
+def _branches(graph: onnx.GraphProto) -> bool:
+    return any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute)
 
 
 def _node(op: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
@@ -145,8 +149,10 @@ def stay_blocked(model: onnx.ModelProto) -> int:
     """Keep element-wise operators between blocked convolutions in the blocked layout; how many were moved.
 
     Two blocked tensors are combined only if they have the same sizes by construction: broadcasting one over the other
-    would mix up blocks.
+    would mix up blocks. A graph with branches is left alone: their bodies read tensors by name.
     """
+    if _branches(model.graph):
+        return 0
     channels: dict[str, int] = {}
 
     def undo(blocked: str, plain: str) -> onnx.NodeProto:

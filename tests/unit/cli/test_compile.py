@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpfedge.cli import main
+from dpfedge.compiler.nodes import Nodes
+from dpfedge.errors import BackendError
+from dpfedge.tensors import TensorSpec
 
 RECIPE = """\
 name: voice
@@ -46,3 +51,45 @@ def test_compile__missing_model(tmp_path: Path, capsys: pytest.CaptureFixture[st
     """A model that is not there is exit code 1 with the recipe's line."""
     assert compiled(tmp_path, RECIPE) == 1
     assert "voice.yaml:4: no such folder" in capsys.readouterr().err
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    """A folder with a small network and the text of a recipe for it."""
+    nodes = Nodes("g")
+    nodes.add("MatMul", ["x", nodes.constant("w", np.eye(16, dtype=np.float32))], "y")
+    ports = [TensorSpec(name, "f32", ("n", 16)) for name in "xy"]
+    (tmp_path / "net.onnx").write_bytes(nodes.model(ports[:1], ports[1:]).SerializeToString())
+    return tmp_path
+
+
+NET = 'name: net\nversion: "1"\nmodels:\n  net: {family: onnx, source: "folder:.", licence: LICENCE}\n'
+
+
+def test_compile__compares_golden_values(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was written is run at once where a target runs on this machine."""
+    assert compiled(net, NET.replace("LICENCE", "MIT")) == 0
+    assert "; 1 golden outputs agree" in capsys.readouterr().out
+    assert main(["compile", str(net / "voice.yaml"), "-o", str(net / "a.dpfbin"), "--board", "rk3588", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["golden"] is None
+
+
+def test_compile__wrong_answers_leave_no_package(
+    net: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that this machine does not run as the reference did is not left behind."""
+
+    def fail(bound: object) -> None:
+        raise BackendError("golden run failed on 1 of 1 outputs")
+
+    monkeypatch.setattr("dpfedge.cli.compile.require_golden", fail)
+
+    assert compiled(net, NET.replace("LICENCE", "MIT")) == 1
+    assert "golden run failed" in capsys.readouterr().err
+    assert not (net / "voice.dpfbin").exists()
+
+
+def test_compile__licence_must_be_spdx(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A licence SPDX does not list names the recipe's line."""
+    assert compiled(net, NET.replace("LICENCE", "Free")) == 1
+    assert "voice.yaml:4: not an SPDX licence expression; found 'Free'" in capsys.readouterr().err

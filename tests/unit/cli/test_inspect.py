@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpfedge.cli import main
+from dpfedge.package import PackageWriter
 
 TINY = str(Path(__file__).parents[2] / "golden/v1/tiny.dpfbin")
 
@@ -22,6 +23,15 @@ def test_inspect__summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert "weights/tiny-llm     weights         65536          8896" in out
     assert "tiny-llm: llama, Apache-2.0" in out
     assert "and(class(cpu.x86_64), arch(x86-64-v3), not(board(orin)))" in out
+
+
+def test_inspect__who_signed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the name; nobody is a line too."""
+    monkeypatch.setenv("DPFEDGE_TRUST", str(Path(TINY).parents[1] / "trust"))
+    assert main(["inspect", TINY]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "no signature"
+    assert main(["inspect", TINY.replace("tiny", "signed")]) == 0
+    assert "signature of test-oem (deb2ded39dc26fce0e6085b6fc34bf6b): trusted" in capsys.readouterr().out
 
 
 def test_inspect__targets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,3 +56,16 @@ def test_inspect__not_a_package(capsys: pytest.CaptureFixture[str]) -> None:
     """Another file is refused with exit code 4."""
     assert main(["inspect", __file__]) == 4
     assert "header byte 0: not a dpfedge package" in capsys.readouterr().err
+
+
+def test_inspect__sbom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bill of materials comes out as it lies in the package; one that has none says so."""
+    path = tmp_path / "with.dpfbin"
+    with PackageWriter(path, name="with", version="1") as writer:
+        writer.add("sbom.cdx.json", "licence", b'{"bomFormat": "CycloneDX"}\n')
+        writer.finish({})
+
+    assert main(["inspect", str(path), "--sbom"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"bomFormat": "CycloneDX"}
+    assert main(["inspect", TINY, "--sbom"]) == 4
+    assert "the package has no bill of materials" in capsys.readouterr().err

@@ -166,3 +166,31 @@ def test_stay_blocked__nothing_to_do() -> None:
 
     assert stay_blocked(made) == 0
     assert [node.output[0] for node in made.graph.node] == names
+
+
+@blocked
+def test_lower__branches_read_blocked_tensors() -> None:
+    """What a branch reads by name stays there: the lowered graph loads and gives the same."""
+    then, other = (
+        helper.make_graph(
+            [helper.make_node("Mul", ["r1", f"k{index}"], ["b"])], f"branch{index}", [],
+            [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)], [weight(f"k{index}", 32, 1, 1)],
+        )
+        for index in range(2)
+    )  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0"], ["c0"], pads=[1] * 4), node("Relu", ["c0"], ["r0"]),
+        node("Conv", ["r0", "w1"], ["c1"], pads=[1] * 4), node("Relu", ["c1"], ["r1"]),
+        node("Add", ["r0", "r1"], ["s"]),
+        node("ReduceSum", ["s"], ["t"], keepdims=0), node("Greater", ["t", "zero"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]  # fmt: skip
+    zero = numpy_helper.from_array(np.array(0, np.float32), "zero")
+    made = model(nodes, [weight("w0", 32, 16, 3, 3), weight("w1", 32, 32, 3, 3), zero], 16, rank=4)
+    x = RANDOM.standard_normal((1, 16, 9, 7)).astype(np.float32)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    for value in (x, -x):
+        found = loaded(made, arch=HERE).run({"x": value})["y"]
+        np.testing.assert_allclose(found, session.run(None, {"x": value})[0], rtol=1e-4, atol=1e-5)
