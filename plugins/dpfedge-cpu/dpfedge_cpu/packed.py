@@ -25,6 +25,7 @@ import numpy as np
 
 from dpfedge.backend.api import SealedView
 from dpfedge.errors import BackendError, Unsupported
+from dpfedge_cpu.session import forget_pages
 
 __all__ = ["IMAGE", "KEYS", "collect", "load_shared", "share"]
 
@@ -106,6 +107,7 @@ def load_shared(load: Callable[[], Loaded], image: SealedView, keys: SealedView)
         before = private_ranges()
         loaded = load()
         share(without(private_ranges(), before), image, np.frombuffer(keys.data, np.uint64))
+    forget_pages(image.data)  # they are read through the mappings that were made; once is enough
     return loaded
 
 

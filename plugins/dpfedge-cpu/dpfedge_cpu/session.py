@@ -25,7 +25,7 @@ from dpfedge.tensors import TensorSpec
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["CpuBinding", "CpuExecutable", "open_session", "runtime"]
+__all__ = ["CpuBinding", "CpuExecutable", "forget_pages", "open_session", "runtime"]
 
 _SPIN_US = "50"  # waking a worker takes about 20 µs, and a step of a language model has 570 operators
 
@@ -104,12 +104,12 @@ def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSessi
     with mapped_errors(f"graph {graph.name}"):
         session = runtime().InferenceSession(bytes(graph.code), options, providers=["CPUExecutionProvider"])
     for view in graph.weights.values():
-        _forget_pages(view)
+        forget_pages(view)
     return session
 
 
-def _forget_pages(view: memoryview) -> None:
-    """Unmap pages that loading touched: onnxruntime packed most matrices into memory of its own.
+def forget_pages(view: memoryview) -> None:
+    """Unmap pages that were read once: onnxruntime packed most matrices into memory of its own.
 
     Only for a mapping that was made read-only: there a page holds nothing but the file's bytes, and comes back when it
     is read.
