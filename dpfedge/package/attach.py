@@ -25,7 +25,8 @@ _CHUNK_BYTES = 1 << 24
 def attach(package: Package, area: bytes, out: Path) -> None:
     """Write `package` with `area` as its signature area to `out`, which appears whole or not at all.
 
-    `out` may be the package's own path; a file that is there keeps its permissions. PackageError when the file system refuses, or the header is of a later version.
+    `out` may be the package's own path; a file that is there keeps its permissions. PackageError when the file system
+    refuses, or the header is of a later version.
     """
     old, where = package.header, os.fspath(package.path)
     if old.header_bytes != HEADER_BYTES:

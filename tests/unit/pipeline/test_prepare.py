@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from dpfedge.binding.stale import Stale
-from dpfedge.errors import BoardError, DpfError
+from dpfedge.errors import BoardError, DpfError, SignatureError
+from dpfedge.package import open_package
 from dpfedge.pipeline import prepare as module
 from dpfedge.pipeline.prepare import prepare
 
@@ -94,9 +95,64 @@ def test_prepare__says_why_a_seal_is_not_used(
     )
 
 
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Binding that takes everything; names of the packages it saw."""
+    seen: list[str] = []
+
+    def bind(package: Any, board: str, **_: Any) -> Any:
+        seen.append(package.manifest.name)
+        return SimpleNamespace(package=package, sidecar=None, stale=())
+
+    monkeypatch.setattr("dpfedge.binding.bind_here", bind)
+    return seen
+
+
+def test_prepare__takes_what_a_trusted_key_signed(bound: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """In silence; the directories come from the caller or from the environment."""
+    prepare(GOLDEN / "v1/signed.dpfbin", trust=[GOLDEN / "trust"])
+
+    assert (bound, capsys.readouterr().err) == (["signed"], "")
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("tiny", "the package is not signed"),
+    ("signed", "no key that signed the package is trusted here"),
+])  # fmt: skip
+def test_prepare__refuses_others(
+    bound: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    """Before anything is bound, and with one loud line when the caller insists."""
+    path = GOLDEN / f"v1/{name}.dpfbin"
+    with pytest.raises(SignatureError, match=text):
+        prepare(path, trust=[tmp_path])
+    assert (bound, ToyZygote.made[0].stopped) == ([], [0.0])
+
+    prepare(path, trust=[tmp_path], allow_unsigned=True)
+
+    assert bound == [name]
+    assert capsys.readouterr().err == (
+        f"dpfedge: warning: {path}: {text}; it runs all the same, because unsigned packages are allowed\n"
+    )
+
+
+def test_prepare__refuses_a_revoked_version_always(bound: list[str], tmp_path: Path) -> None:
+    """Somebody said no to it: `allow_unsigned` is about packages nobody said anything about."""
+    with open_package(GOLDEN / "v1/tiny.dpfbin") as package:
+        (tmp_path / "revoked.txt").write_text(package.manifest_sha256.hex())
+
+    with pytest.raises(SignatureError, match="this version of the package was revoked"):
+        prepare(GOLDEN / "v1/tiny.dpfbin", trust=[tmp_path], allow_unsigned=True)
+    assert bound == []
+
+
 def test_import__stays_light() -> None:
     """A refusal waits for no numerics."""
-    code = "import sys, dpfedge.pipeline.prepare as p; sys.exit(str({'numpy', 'onnxruntime'} & set(sys.modules) or ''))"
+    heavy = "{'numpy', 'onnxruntime', 'cryptography'}"
+    code = f"import sys, dpfedge.pipeline.prepare as p; sys.exit(str({heavy} & set(sys.modules) or ''))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.stderr.strip() == ""
