@@ -14,7 +14,10 @@ import xxhash
 from dpfedge import limits
 from dpfedge.errors import FormatError
 
-__all__ = ["HEADER_BYTES", "MAGIC", "MAJOR", "MINOR", "TAIL_ALIGN", "Header", "align", "pack_header", "unpack_header"]
+__all__ = [
+    "HEADER_BYTES", "MAGIC", "MAJOR", "MINOR", "TAIL_ALIGN", "Header", "align", "claimed_length", "pack_header",
+    "unpack_header",
+]  # fmt: skip
 
 # The first byte has the high bit set, CR LF and LF are in it: a text-mode or 7-bit transfer damages it visibly.
 MAGIC = b"\x89DPF\r\n\x1a\n"
@@ -56,6 +59,11 @@ def pack_header(header: Header) -> bytes:
         header.manifest_sha256, bytes(32),
     )  # fmt: skip
     return body + _HASH.pack(xxhash.xxh3_64_intdigest(body))
+
+
+def claimed_length(data: bytes) -> int:
+    """What the first bytes of a file say of their header's length, unchecked; 0 where they do not reach so far."""
+    return int.from_bytes(data[12:16], "little")
 
 
 def unpack_header(data: bytes, where: str) -> Header:

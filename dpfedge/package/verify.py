@@ -25,15 +25,17 @@ from dpfedge.errors import DigestError, FormatError, PackageError
 from dpfedge.package import cbor
 from dpfedge.package.digest import check_sections
 from dpfedge.package.golden import check_golden
-from dpfedge.package.layout import HEADER_BYTES, TAIL_ALIGN, Header, align, unpack_header
+from dpfedge.package.layout import HEADER_BYTES, TAIL_ALIGN, Header, align, claimed_length, unpack_header
 from dpfedge.package.manifest import Manifest, Section, read_manifest
 from dpfedge.package.prefix import check_memory
-from dpfedge.package.sidecar import check_seal, references
 from dpfedge.package.reader import Package
+from dpfedge.package.sidecar import check_seal, references
 
 __all__ = ["Check", "check_manifest", "check_ranges", "open_package"]
 
 Check = Literal["fast", "full"]
+
+_HEADER_READ = 4096  # a page; only a later minor version can have a longer header
 
 
 def open_package(path: str | os.PathLike[str], *, check: Check = "full") -> Package:
@@ -41,8 +43,10 @@ def open_package(path: str | os.PathLike[str], *, check: Check = "full") -> Pack
     place = Path(path)
     fd = _open(place)
     try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # else a cold disk reads weights behind the header too
         header = _read_header(fd, place)
         manifest_bytes = _read(fd, header.manifest_offset, header.manifest_bytes, f"{place}: manifest")
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)  # of the mapping, and of the full check
         manifest = check_manifest(manifest_bytes, header, os.fspath(place))
         package = Package(place, fd, header, manifest)
         if check == "full":
@@ -98,7 +102,10 @@ def _read(fd: int, offset: int, size: int, where: str) -> bytes:
 
 def _read_header(fd: int, path: Path) -> Header:
     where, size = os.fspath(path), os.fstat(fd).st_size
-    header = unpack_header(_read(fd, 0, min(size, limits.PACKAGE_ALIGN), where), where)
+    data = _read(fd, 0, min(size, _HEADER_READ), where)
+    if claimed_length(data) > len(data):
+        data = _read(fd, 0, min(size, limits.PACKAGE_ALIGN), where)
+    header = unpack_header(data, where)
     if size != header.file_bytes:
         problem = "the file was cut" if size < header.file_bytes else "the file has bytes behind its end"
         what = f"expected {header.file_bytes} bytes, have {size}: {problem}"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -170,3 +172,20 @@ def test_open__not_a_package(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(PackageError, match=message):
             open_package(path)
+
+
+def test_open__reads_header_and_manifest_only(package_file: Path) -> None:
+    """From a cold disk the fast check reads the pages of header and manifest, and read-ahead adds none."""
+    spec = importlib.util.spec_from_file_location("cached_pages", Path(__file__).parents[2] / "cached_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    if not pages.make_cold(package_file):
+        pytest.skip("the kernel does not forget this file: its file system is memory")
+
+    with open_package(package_file, check="fast") as package:
+        read = [place for place, cached in enumerate(pages.cached_pages(package_file)) if cached]
+        first, last = package.header.manifest_offset, package.header.manifest_offset + package.header.manifest_bytes
+
+    assert read == [0, *range(first // mmap.PAGESIZE, (last - 1) // mmap.PAGESIZE + 1)]
