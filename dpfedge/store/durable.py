@@ -14,13 +14,14 @@ from pathlib import Path
 
 from dpfedge.errors import StoreError
 
-__all__ = ["changing", "fsync_folder", "place", "replace", "unlink"]
+__all__ = ["changing", "fsync_folder", "make_folder", "place", "replace", "unlink"]
 
+_BLOCK_BYTES = 4096  # what a new name or a small file takes of a disk
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
-def changing(where: Path, needed: int = 0) -> Iterator[None]:
+def changing(where: Path, needed: int = _BLOCK_BYTES) -> Iterator[None]:
     """Turn file system errors below into a StoreError that says what to do; `needed`: bytes the change takes."""
     try:
         yield
@@ -31,16 +32,17 @@ def changing(where: Path, needed: int = 0) -> Iterator[None]:
 def _refused(error: OSError, where: Path, needed: int) -> StoreError:
     place = os.fspath(where)
     if error.errno in _FULL:
-        space = f"{needed} bytes" if needed else None
         remedy = "free some space: `dpfedge gc` deletes what no slot refers to"
-        return StoreError("the store's disk is full", where=place, found=_free(where), allowed=space, remedy=remedy)
+        return StoreError(
+            "the store's disk is full", where=place, found=_free(where), allowed=f"{needed} bytes", remedy=remedy
+        )
     if error.errno == errno.EROFS:
         remedy = "mount it writable, or choose another store with DPFEDGE_STORE"
         return StoreError("the store is read-only", where=place, remedy=remedy)
     if error.errno in (errno.EACCES, errno.EPERM):
         remedy = "run this as the store's owner, or choose another store with DPFEDGE_STORE"
         return StoreError("the store may not be changed", where=place, found=f"user {os.geteuid()}", remedy=remedy)
-    remedy = "nothing was changed; look at the kernel's log for the disk"
+    remedy = "look at the kernel's log for the disk"
     return StoreError(f"cannot change the store: {error.strerror}", where=place, remedy=remedy)
 
 
@@ -63,6 +65,14 @@ def fsync_folder(path: Path) -> None:
         os.close(fd)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, durably; one that is there is fine."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(mode=0o755, exist_ok=True)
+        fsync_folder(path.parent)
+
+
 def place(source: Path, target: Path) -> None:
     """Give a durable file its final name, durably."""
     os.rename(source, target)
@@ -72,7 +82,7 @@ def place(source: Path, target: Path) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Make `path` hold `data`; when anything fails, it holds what it held before."""
+    """Make `path` hold `data`; an OSError leaves it as it was, a StoreError says that the disk did not let it."""
     try:
         before: bytes | None = path.read_bytes()
     except FileNotFoundError:
@@ -83,8 +93,11 @@ def replace(path: Path, data: bytes) -> None:
         os.rename(new, path)
         try:
             fsync_folder(path.parent)
-        except OSError:
-            _put_back(path, new, before)
+        except OSError as error:
+            if not _put_back(path, new, before):
+                what = "the change was made, but the disk does not say that it is durable, nor lets it be undone"
+                remedy = "look at the kernel's log for the disk"
+                raise StoreError(what, where=os.fspath(path), found=error.strerror, remedy=remedy) from error
             raise
     except OSError:
         with contextlib.suppress(OSError):
@@ -109,11 +122,14 @@ def _write(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
-def _put_back(path: Path, new: Path, before: bytes | None) -> None:
-    """Undo a rename whose durability the disk refused; on a disk that refuses this too, the error before tells it."""
-    with contextlib.suppress(OSError):
+def _put_back(path: Path, new: Path, before: bytes | None) -> bool:
+    """Undo a rename whose durability the disk refused; False when it refuses this too."""
+    try:
         if before is None:
             path.unlink()
         else:
             _write(new, before)
             os.rename(new, path)
+    except OSError:
+        return False
+    return True

@@ -21,7 +21,7 @@ from dpfedge.signing import Signer
 from dpfedge.store.approval import Judge
 from dpfedge.store.collect import Collected, collect
 from dpfedge.store.copying import copy_in, require_space
-from dpfedge.store.durable import changing, fsync_folder, place, unlink
+from dpfedge.store.durable import changing, fsync_folder, make_folder, place, unlink
 from dpfedge.store.lock import WAIT_S, locked
 from dpfedge.store.places import Places, default_root
 from dpfedge.store.record import Installed, Stamp, Verified, boot_id, read_record, write_record
@@ -152,7 +152,7 @@ class Store:
         """Hold the store's lock to do `what`, in a store that has its folders; StoreBusy names who holds it."""
         with changing(self.root):
             for folder in self.places.folders():
-                folder.mkdir(mode=0o755, parents=folder == self.root, exist_ok=True)
+                make_folder(folder)
         with locked(self.places.lock, what, self._wait_s):
             yield
 

@@ -12,7 +12,7 @@ import pytest
 
 from dpfedge.errors import StoreError
 from dpfedge.store import durable
-from dpfedge.store.durable import changing, place, replace, unlink
+from dpfedge.store.durable import changing, make_folder, place, replace, unlink
 
 
 @pytest.mark.parametrize("failing", ["open", "write", "fsync", "rename"])
@@ -55,6 +55,26 @@ def test_replace__undoes_a_rename_that_is_not_durable(
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == ({"slots": before} if before else {})
 
 
+def test_replace__that_cannot_be_undone_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk goes after the rename: the new bytes stand, and the caller hears it."""
+    path = tmp_path / "slots"
+    path.write_bytes(b"old")
+
+    def refuse(*_: Any) -> None:
+        monkeypatch.setattr(durable, "_write", refuse)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(durable, "fsync_folder", refuse)
+    with pytest.raises(StoreError) as caught:
+        replace(path, b"new")
+
+    assert str(caught.value) == (
+        f"{path}: the change was made, but the disk does not say that it is durable, nor lets it be undone; "
+        "found Input/output error; look at the kernel's log for the disk"
+    )
+    assert path.read_bytes() == b"new"
+
+
 def test_replace__place__unlink(tmp_path: Path) -> None:
     """What they are for."""
     replace(tmp_path / "a", b"1")
@@ -68,6 +88,17 @@ def test_replace__place__unlink(tmp_path: Path) -> None:
     assert list((tmp_path / "sub").iterdir()) == []
 
 
+def test_make_folder__with_those_above(tmp_path: Path) -> None:
+    """Each is made durable in the one above; a file in the way is the system's error."""
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    (tmp_path / "file").write_text("")
+
+    assert (tmp_path / "a" / "b").is_dir()
+    with pytest.raises(OSError, match=r"Not a directory|File exists"):
+        make_folder(tmp_path / "file" / "c")
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [
@@ -79,8 +110,7 @@ def test_replace__place__unlink(tmp_path: Path) -> None:
         ),
         (
             errno.EIO,
-            "{0}: cannot change the store: Input/output error; nothing was changed; look at the kernel's log for the "
-            "disk",
+            "{0}: cannot change the store: Input/output error; look at the kernel's log for the disk",
         ),
     ],
 )
