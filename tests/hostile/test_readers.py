@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import struct
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import cases
 import pytest
 import readers
 import target
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,6 +162,27 @@ def test_cut_and_flipped_files__same_verdict() -> None:
     for place in places:
         target.try_input(b"\x00" + data[:place])
         target.try_input(b"\x00" + data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
+
+
+@pytest.mark.parametrize("length", [128, 136, 4096, 4104, 65536])
+def test_later_minor__longer_header(length: int) -> None:
+    """A later minor version has more in its header and its manifest; both readers pass it over, whatever is there."""
+    manifest = cases.encode(
+        {"format": [1, 7], "name": "later", "version": "2", "sections": [], "unknown": [1, {"a": 2}]}
+    )
+    start = -(-length // 64) * 64
+    end = -(-(start + len(manifest)) // 64) * 64
+    numbers = (end, start, len(manifest), end, 0)
+    head = b"\x89DPF\r\n\x1a\n" + struct.pack("<HHI5Q", 1, 7, length, *numbers) + hashlib.sha256(manifest).digest()
+    head += b"\xa5" * (length - 8 - len(head))
+    head += struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
+    file = head + bytes(start - length) + manifest + bytes(end - start - len(manifest))
+
+    assert readers.ask_c(file, full=True) == readers.ask_python(file, full=True) == readers.ACCEPTED
+    for place in (9, 88, length - 9, length - 1):
+        changed = file[:place] + bytes([file[place] ^ 1]) + file[place + 1 :]
+        target.try_input(b"\x00" + changed)
+        assert readers.ask_c(changed).rule
 
 
 def test_corpus__replay() -> None:
