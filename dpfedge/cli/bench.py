@@ -61,8 +61,10 @@ def run(args: argparse.Namespace) -> int:
 def measure(args: argparse.Namespace, progress: Any) -> dict[str, Any]:
     """Everything in one run; see `dpfedge.bench.scenarios` for what each number means."""
     from dpfedge.bench import scenarios
+    from dpfedge.pipeline.prepare import prepare
 
     progress("bind")
+    prepare(args.package, board=args.board, **trust_options(args)).close()  # a refusal is told here, not by a child
     series = scenarios.bind_times(args.package, args.board, 40 * args.rounds)
     series += scenarios.cold_start(args.package, args.board, args.rounds, progress, **trust_options(args))
     return asyncio.run(_measure_running(args, series, progress))

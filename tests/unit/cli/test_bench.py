@@ -80,6 +80,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         one.cold = rounds
         return [Series("cold start to ready", "ms", (500.0,))]
 
+    monkeypatch.setattr("dpfedge.pipeline.prepare.prepare", lambda package, **options: SimpleNamespace(close=list))
     toys = {"bind_times": bind_times, "cold_start": cold_start, "turns": turns, "chat_times": chat}
     for name, toy in {**toys, "speech_factors": factors, "idle": idle}.items():
         monkeypatch.setattr(scenarios, name, toy)
