@@ -113,7 +113,8 @@ def _packages(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _cells(process: Mapping[str, Any]) -> tuple[str, ...]:
-    weights = [held["sections"]["weights"] for held in process["packages"].values() if "weights" in held["sections"]]
+    sections = [held["sections"] for held in process["packages"].values()]
+    weights = [kinds[kind] for kinds in sections for kind in ("weights", "sealed") if kind in kinds]  # raw and packed
     memory = [_size(sum(row[key] for row in weights)) if weights else "-" for key in ("rss", "private")]
     restarts = str(process["restarts"]) if "restarts" in process else "-"
     own = [_size(process[key]) if key in process else "-" for key in ("pss_bytes", "rss_bytes")]
