@@ -40,6 +40,16 @@ def test_gguf_shape__local_layers(tmp_path: Path, pattern: Any, local: tuple[boo
     assert (shape.local_rotary.base, shape.local_rotary.scale) == (10_000.0, 1.0)
 
 
+def test_gguf_shape__scale_of_scores(tmp_path: Path) -> None:
+    """Gemma 3's largest size, known by its layers, scales scores by the width per head, all else by head_dim."""
+    small = gguf_shape(open_gguf(decoder_file(tmp_path, "gemma3")))
+    change: dict[str, Any] = {"block_count": 62, "attention.sliding_window_pattern": None}
+    largest = gguf_shape(open_gguf(decoder_file(tmp_path, "gemma3", **change)))
+
+    assert small.attention_scale == HEAD_DIM**-0.5
+    assert largest.attention_scale == (WIDTH // HEADS) ** -0.5
+
+
 def test_gguf_shape__other_architecture(tmp_path: Path) -> None:
     """Another architecture is refused with those there are."""
     path = decoder_file(tmp_path, **{"general.architecture": "llama"})
