@@ -23,7 +23,7 @@ SENTENCE = "The next charging station is twelve kilometres away, just before the
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("package", type=Path, help="the package file")
+    parser.add_argument("package", type=Path, help="a .dpfbin file, or the name of an installed package")
     parser.add_argument("--board", default="auto", help="board id, or `auto`")
     parser.add_argument("--turns", type=int, default=20, help="spoken turns (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of everything else (default: %(default)s)")

@@ -12,8 +12,9 @@ from typing import Any
 
 from dpfedge.cli.trusting import shown
 from dpfedge.errors import FormatError
-from dpfedge.package import Expression, Graph, Manifest, Package, Target, open_package
+from dpfedge.package import Expression, Graph, Manifest, Package, Target
 from dpfedge.signing import Trust, examine
+from dpfedge.store import locate
 from dpfedge.tensors import TensorSpec
 
 _NUMBER = re.compile(r"\d+")
@@ -32,7 +33,7 @@ Header and manifest are checked; `dpfedge verify` checks the content of sections
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file")
+    parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file, or the name of an installed package")
     parser.add_argument("--targets", action="store_true", help="show the targets with ports and decisions only")
     parser.add_argument("--sbom", action="store_true", help="print the bill of materials only")
     parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the manifest in one of three forms, or the bill of materials."""
-    with open_package(args.package, check="fast") as package:
+    with locate(args.package).open() as package:
         if args.sbom:
             print(_sbom(package), end="")
             return 0

@@ -21,7 +21,7 @@ HELP = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("package", type=Path, help="the package file")
+    parser.add_argument("package", type=Path, help="a .dpfbin file, or the name of an installed package")
     parser.add_argument("--audio", type=Path, required=True, help="the question: any audio file")
     parser.add_argument("--out", type=Path, help="where the answer's speech goes (WAV)")
     parser.add_argument("--board", default="auto", help="board id, or `auto`")

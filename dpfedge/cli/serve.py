@@ -11,6 +11,7 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from dpfedge.serve.sockets import default_socket_path, listen_tcp, listen_unix
 NAME = "serve"
 HELP = """serve a package over HTTP and WebSocket, with OpenAI's endpoints
 
-example:
+examples:
   dpfedge serve build/voice.dpfbin --port 8080
+  dpfedge serve voice     the installed package of this name; `dpfedge install --activate` replaces it while it runs
   curl http://127.0.0.1:8080/v1/models"""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -33,7 +35,7 @@ _END_LIMIT_S = 4.6  # after this a server that was told to end is killed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("package", type=Path, help="the .dpfbin file")
+    parser.add_argument("package", type=Path, help="a .dpfbin file, or the name of an installed package")
     parser.add_argument("--board", default="auto", help="the board to bind to (default: the one this machine is)")
     parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="TCP port; 0 takes a free one (default: %(default)s)")
@@ -69,8 +71,44 @@ def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
         say = _Say(args.json)
         shown = f"[{args.host}]" if ":" in args.host else args.host
         say("listening", http=f"http://{shown}:{port}", socket=path and str(path))
-        asyncio.run(_serve(prepared, sockets, say))
+        launch = _announce(args, prepared, path, stack)
+        asyncio.run(_serve(prepared, sockets, say, launch))
     say("stopped")
+
+
+Launch = Callable[[str], Awaitable[Any]]
+
+
+def _announce(
+    args: argparse.Namespace, prepared: Prepared, path: Path | None, stack: contextlib.ExitStack
+) -> Launch | None:
+    """Note in the store that this process serves a package of it; what opens another one. None for a file."""
+    installed, root = prepared.located.installed, prepared.located.root
+    if installed is None or root is None:
+        return None
+    from dpfedge.store.find import by_id
+    from dpfedge.store.located import Located
+    from dpfedge.store.places import Places
+    from dpfedge.store.serving import announce
+
+    places, name = Places(root), installed.name
+    note = announce(places, name, path)
+    if note is None:
+        text = f"no note can be written in {places.serving} or in XDG_RUNTIME_DIR: `install --activate` finds no server"
+        print(f"dpfedge: warning: {text}", file=sys.stderr, flush=True)
+    else:
+        stack.callback(note.unlink, missing_ok=True)
+
+    async def launch(id: str) -> Any:
+        from dpfedge.runtime import AsyncRuntime
+
+        other = by_id(places, id)
+        if other.name != name:
+            raise UsageError("another name is served here", where="server", found=other.name, allowed=name)
+        located = Located(other.path, other, root)
+        return await AsyncRuntime.launch(located, board=args.board, check=args.check, **trust_options(args))
+
+    return launch
 
 
 def _check_address(args: argparse.Namespace) -> None:
@@ -105,7 +143,7 @@ class _Say:
         print(f"dpfedge: {event} {detail}".rstrip(), file=sys.stderr, flush=True)
 
 
-async def _serve(prepared: Prepared, sockets: list[socket.socket], say: _Say) -> None:
+async def _serve(prepared: Prepared, sockets: list[socket.socket], say: _Say, launch: Launch | None = None) -> None:
     from dpfedge.runtime import AsyncRuntime
     from dpfedge.serve.provider import Provider
 
@@ -116,8 +154,10 @@ async def _serve(prepared: Prepared, sockets: list[socket.socket], say: _Say) ->
 
     from dpfedge.serve.app import create_app
     from dpfedge.serve.server import Server
+    from dpfedge.serve.switcher import Switcher
 
-    server = Server(create_app(provider), provider)
+    switcher = Switcher(provider, launch) if launch is not None else None
+    server = Server(create_app(provider, switcher), provider)
     serving = asyncio.ensure_future(server.serve(sockets))
     ending = asyncio.ensure_future(told.wait())
     try:
@@ -130,6 +170,8 @@ async def _serve(prepared: Prepared, sockets: list[socket.socket], say: _Say) ->
         ending.cancel()
         server.should_exit = True
         await serving
+        if switcher is not None:
+            await switcher.close()
         await provider.close()
 
 

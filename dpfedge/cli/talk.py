@@ -15,7 +15,7 @@ HELP = "Hold a conversation by microphone and loudspeaker; Ctrl-C ends it.\n\nex
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("package", type=Path, help="the package file")
+    parser.add_argument("package", type=Path, help="a .dpfbin file, or the name of an installed package")
     parser.add_argument("--board", default="auto", help="board id, or `auto`")
     add_trust_arguments(parser)
     parser.add_argument("--input", help="microphone, by name (default: the system's)")

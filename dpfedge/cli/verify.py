@@ -14,6 +14,7 @@ from dpfedge.cli.trusting import add_trust_arguments, shown
 from dpfedge.errors import BackendError, BindError, BoardError, PackageError
 from dpfedge.package import Package, open_package
 from dpfedge.signing import Finding, Trust, examine, require_signature
+from dpfedge.store import locate
 
 NAME = "verify"
 HELP = """Check every byte of a package (header, manifest, digests of all sections, padding) and each signature.
@@ -30,7 +31,7 @@ Exit code 4 when a package is refused: the message says where it is damaged, or 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("packages", nargs="+", metavar="PACKAGE", help="a .dpfbin file")
+    parser.add_argument("packages", nargs="+", metavar="PACKAGE", help="a .dpfbin file, or an installed package's name")
     add_trust_arguments(parser)
     parser.add_argument("--run", action="store_true", help="run every graph on its golden inputs on this machine")
     parser.add_argument("--board", default="auto", metavar="BOARD", help="with --run: a board id, or auto (default)")
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     for path in args.packages:
         row: dict[str, Any] = {"path": path, "good": False}
         try:
-            with open_package(path, check="full") as package:
+            with open_package(locate(path).path, check="full") as package:
                 row |= _row(package, trust)
                 _require(package, trust, args.allow_unsigned)
                 if args.run:

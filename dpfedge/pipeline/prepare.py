@@ -22,6 +22,7 @@ from dpfedge.pipeline.parent import Zygote
 if TYPE_CHECKING:
     from dpfedge.binding import Bound
     from dpfedge.package import Package
+    from dpfedge.store import Installed, Located
 
 __all__ = ["Prepared", "prepare"]
 
@@ -32,6 +33,8 @@ class Prepared:
 
     zygote: Zygote
     bound: Bound
+    located: Located
+    """What the caller meant by the package."""
 
     def close(self) -> None:
         """Give both back, when nothing is started with them."""
@@ -42,31 +45,36 @@ class Prepared:
 
 
 def prepare(
-    package: str | Path,
+    package: str | Path | Located,
     *,
     board: str = "auto",
     check: Literal["fast", "full"] = "fast",
     allow_unsigned: bool = False,
     trust: Sequence[Path] | None = None,
 ) -> Prepared:
-    """Start the parent of the stages and bind `package`; BindError, BoardError or PackageError as found.
+    """Start the parent of the stages and bind `package`, a file or the name of an installed one.
 
-    SignatureError unless a key of the directories `trust` (None: those of `dpfedge.signing.trust.trust_folders`) has
-    signed it; `allow_unsigned` makes a line on stderr of that.
+    BindError, BoardError, PackageError or StoreError as found; SignatureError unless a key of the directories `trust`
+    (None: those of `dpfedge.signing.trust.trust_folders`) has signed it; `allow_unsigned` makes a line on stderr of
+    that.
     """
     zygote = Zygote()
     try:
         # imported beside the parent's own imports, which take longer
         from dpfedge.binding import bind_here
-        from dpfedge.package import open_package
+        from dpfedge.store import Located, locate
 
-        opened = open_package(Path(package), check=check)
-        _check_signer(opened, allow_unsigned, trust)
+        located = package if isinstance(package, Located) else locate(package)
+        opened = located.open(check)
+        if located.installed is None:
+            _check_signer(opened, allow_unsigned, trust)
+        else:
+            _check_installed(located.installed, opened, allow_unsigned, trust)
         vouch = partial(_check_signer, allow_unsigned=allow_unsigned, folders=trust)
         bound = bind_here(opened, board, check=check, vouch=vouch)
         for stale in bound.stale:
             print(f"dpfedge: warning: {stale}", file=sys.stderr, flush=True)
-        return Prepared(zygote, bound)
+        return Prepared(zygote, bound, located)
     except BaseException:
         zygote.stop(0.0)
         raise
@@ -82,5 +90,25 @@ def _check_signer(package: Package, allow_unsigned: bool, folders: Sequence[Path
         trust.refuse_revoked(where, package.manifest_sha256)  # somebody said no to these very bytes, signed or not
         if not allow_unsigned:
             raise
-        text = f"dpfedge: warning: {where}: {error.what}; it runs all the same, because unsigned packages are allowed"
-        print(text, file=sys.stderr, flush=True)
+        _warn(where, error)
+
+
+def _check_installed(
+    installed: Installed, package: Package, allow_unsigned: bool, folders: Sequence[Path] | None
+) -> None:
+    """Its signature was checked when it was installed; since then it can have been revoked."""
+    from dpfedge.signing import Trust
+
+    signer, where = installed.verified.signer, os.fspath(package.path)
+    Trust.load(folders).refuse_revoked(where, package.manifest_sha256, signer.key_id if signer else None)
+    if signer is None:
+        remedy = "install a signed one, or take --allow-unsigned"
+        error = SignatureError("the package was installed unsigned", where=where, remedy=remedy)
+        if not allow_unsigned:
+            raise error
+        _warn(where, error)
+
+
+def _warn(where: str, error: SignatureError) -> None:
+    text = f"dpfedge: warning: {where}: {error.what}; it runs all the same, because unsigned packages are allowed"
+    print(text, file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpfedge.errors import StageDied, UsageError
 from dpfedge.pipeline.answer import Answer, Collector
@@ -21,6 +21,9 @@ from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.pipeline.session import Session, push_audio, when_space
 from dpfedge.runtime.options import AudioFormat, Sampling
 from dpfedge.stage.api import Mode
+
+if TYPE_CHECKING:
+    from dpfedge.store import Located
 
 __all__ = ["AsyncRuntime"]
 
@@ -34,7 +37,7 @@ class AsyncRuntime:
     @classmethod
     async def open(
         cls,
-        package: str | Path | Prepared,
+        package: str | Path | Located | Prepared,
         *,
         board: str = "auto",
         check: Literal["fast", "full"] = "fast",
@@ -53,7 +56,7 @@ class AsyncRuntime:
     @classmethod
     async def launch(
         cls,
-        package: str | Path | Prepared,
+        package: str | Path | Located | Prepared,
         *,
         board: str = "auto",
         check: Literal["fast", "full"] = "fast",
@@ -113,8 +116,9 @@ class AsyncRuntime:
     def status(self) -> dict[str, Any]:
         """Stages, memory and link counters."""
         status = self._engine.status()
-        status |= {"package": self.name, "board": self._engine.bound.board.id, "requests": len(self._dispatcher.open)}
-        return status
+        manifest, board = self._engine.bound.package.manifest, self._engine.bound.board.id
+        status |= {"package": manifest.name, "version": manifest.version, "board": board}
+        return status | {"requests": len(self._dispatcher.open)}
 
     def transcribe(
         self, audio: bytes | AsyncIterable[bytes], format: AudioFormat = AudioFormat(), *, language: str | None = None

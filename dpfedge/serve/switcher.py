@@ -38,6 +38,7 @@ class Switcher:
 
         Busy while another package is being switched to.
         """
+        _ = self._provider.runtime  # a server that is starting or ending has nothing to stand beside
         if self._warming.locked() or self._provider.replacing or (self._spare is not None and self._spare[0] != id):
             users = f"{self._provider.ending} answers and sessions on the old package"
             raise Busy("another switch is in progress", where="server", found=users, remedy="try again in a moment")

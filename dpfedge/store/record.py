@@ -6,6 +6,7 @@ A record is written only after the file's bytes are on the disk and were checked
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpfedge.errors import StoreError
+from dpfedge.package import Package
 from dpfedge.signing import Signer
 from dpfedge.store.durable import replace
 from dpfedge.store.sample import Sample
 
-__all__ = ["Installed", "Stamp", "State", "Verified", "boot_id", "read_record", "write_record"]
+__all__ = ["Installed", "Stamp", "State", "Verified", "boot_id", "package_id", "read_record", "write_record"]
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FORMAT = 1
@@ -86,6 +88,11 @@ class Installed:
         }  # fmt: skip
         head = {"id": self.id, "name": self.name, "version": self.version, "manifest_sha256": self.manifest_sha256}
         return {**head, "path": os.fspath(self.path), "verified": verified}
+
+
+def package_id(package: Package) -> str:
+    """What names a package's file: equal for equal manifests (and so contents) with equal signatures."""
+    return hashlib.sha256(package.manifest_sha256 + package.signature()).hexdigest()
 
 
 def boot_id(path: Path | None = None) -> str:

@@ -8,7 +8,6 @@ replaced at once, and the files it names are on the disk before it is.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,13 +21,14 @@ from dpfedge.store.approval import Judge
 from dpfedge.store.collect import Collected, collect
 from dpfedge.store.copying import copy_in, require_space
 from dpfedge.store.durable import changing, fsync_folder, make_folder, place, unlink
+from dpfedge.store.find import active, by_id, unknown
 from dpfedge.store.lock import WAIT_S, locked
 from dpfedge.store.places import Places, default_root
-from dpfedge.store.record import Installed, Stamp, Verified, boot_id, read_record, write_record
+from dpfedge.store.record import Installed, Stamp, Verified, boot_id, package_id, write_record
 from dpfedge.store.sample import take_sample
 from dpfedge.store.slots import Slots, read_slots, write_slots
 
-__all__ = ["Activate", "Entry", "Installation", "Store", "Switch", "package_id"]
+__all__ = ["Activate", "Entry", "Installation", "Store", "Switch"]
 
 
 class Switch(Protocol):
@@ -68,11 +68,6 @@ class Entry:
     """Why a slot cannot be told."""
 
 
-def package_id(package: Package) -> str:
-    """What names a package's file: equal for equal manifests (and so contents) with equal signatures."""
-    return hashlib.sha256(package.manifest_sha256 + package.signature()).hexdigest()
-
-
 class Store:
     """The packages below `root` (None: `default_root()`); methods that change it wait for its lock up to `wait_s`."""
 
@@ -86,14 +81,11 @@ class Store:
 
     def active(self, name: str) -> Installed:
         """The package in the active slot; UsageError with the names there are, StoreError when it cannot be told."""
-        slots = read_slots(self.places.slots(name), name)
-        if slots is None:
-            raise self._unknown(name)
-        return self.find(slots.active)
+        return active(self.places, name)
 
     def find(self, id: str) -> Installed:
         """The package with this id; StoreError when there is none."""
-        return read_record(self.places.record(id), self.places.package(id))
+        return by_id(self.places, id)
 
     def list(self) -> list[Entry]:
         """Every name, in order; a damaged one is an entry with its problem."""
@@ -124,7 +116,7 @@ class Store:
         with self.changing(f"dpfedge rollback {name}"):
             slots = read_slots(self.places.slots(name), name)
             if slots is None:
-                raise self._unknown(name)
+                raise unknown(self.places, name)
             if slots.previous is None:
                 what = f"{name!r} has no previous package"
                 raise UsageError(what, where=os.fspath(self.root), remedy="install the version you want")
@@ -137,7 +129,7 @@ class Store:
         with self.changing(f"dpfedge remove {name}"):
             place = self.places.slots(name)
             if not place.exists():
-                raise self._unknown(name)
+                raise unknown(self.places, name)
             with changing(place):
                 unlink(place)
             return collect(self.places)
@@ -252,15 +244,6 @@ class Store:
             return Entry(name, self.find(slots.active), self.find(slots.previous) if slots.previous else None)
         except StoreError as error:
             return Entry(name, None, None, str(error))
-
-    def _unknown(self, name: str) -> UsageError:
-        from dpfedge.config import nearest
-
-        known = list(self.places.known_names())
-        return UsageError(
-            "no such package is installed", where=os.fspath(self.root), found=repr(name),
-            allowed=", ".join(known) or "none is", remedy=nearest(name, known),
-        )  # fmt: skip
 
 
 def _put_back(place: Path, name: str, before: Slots | None) -> None:

@@ -91,7 +91,7 @@ class Scene:
             active = store.active("voice")
         except UsageError:
             return None, None
-        locate("voice", store).open("full").close()
+        locate("voice", self.root).open("full").close()
         previous = store.list()[0].previous
         return active.version, previous and previous.version
 

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from dpfedge.cli import main, serve
-from dpfedge.errors import BindError
+from dpfedge.errors import BindError, UsageError
+from dpfedge.store.places import Places
+from dpfedge.store.serving import servers
 
 Output = pytest.CaptureFixture[str]
 
@@ -25,12 +27,16 @@ Output = pytest.CaptureFixture[str]
 def prepared(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What `prepare` gives; serving it notes its sockets and ends at once."""
     manifest = SimpleNamespace(name="toy")
-    one = SimpleNamespace(closed=0, sockets=[], bound=SimpleNamespace(package=SimpleNamespace(manifest=manifest)))
+    located = SimpleNamespace(installed=None, root=None)
+    one = SimpleNamespace(
+        closed=0, sockets=[], located=located, bound=SimpleNamespace(package=SimpleNamespace(manifest=manifest))
+    )
 
     def close() -> None:
         one.closed += 1
 
-    async def served(prepared: Any, sockets: list[socket.socket], say: Any) -> None:
+    async def served(prepared: Any, sockets: list[socket.socket], say: Any, launch: Any) -> None:
+        one.launch = launch
         one.sockets = [sock.getsockname() for sock in sockets]
         say("ready", package="toy", ready_ms=1.0)
 
@@ -126,3 +132,44 @@ def test_signal__is_heard_and_the_second_kills(monkeypatch: pytest.MonkeyPatch, 
 
     asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
     assert codes == [1]
+
+
+@pytest.fixture
+def installed(prepared: Any, tmp_path: Path) -> Any:
+    """The package that is served comes from a store."""
+    prepared.located.installed, prepared.located.root = SimpleNamespace(name="toy"), tmp_path / "store"
+    return prepared
+
+
+def test_serve__leaves_a_note_of_an_installed_package(
+    installed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it runs, in the store or in the user's folder; what it may be told to open is of the same name only."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("dpfedge.store.find.by_id", lambda places, id: SimpleNamespace(name="other"))
+    seen: list[Any] = []
+    real = serve._announce
+
+    def announce(*arguments: Any) -> Any:
+        launch = real(*arguments)
+        seen.extend(servers(Places(tmp_path / "store"), "toy"))
+        return launch
+
+    monkeypatch.setattr(serve, "_announce", announce)
+    assert main(["serve", "toy", "--port", "0", "--socket", str(tmp_path / "s")]) == 0
+
+    assert [(one.pid, one.socket) for one in seen] == [(os.getpid(), str(tmp_path / "s"))]
+    assert servers(Places(tmp_path / "store"), "toy") == []
+    with pytest.raises(UsageError, match="another name is served here; found other; allowed toy"):
+        asyncio.run(installed.launch("a" * 64))
+
+
+def test_serve__that_can_leave_no_note_says_so(
+    installed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """It serves all the same."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    assert main(["serve", "toy", "--port", "0", "--no-socket"]) == 0
+
+    assert "`install --activate` finds no server" in capsys.readouterr().err

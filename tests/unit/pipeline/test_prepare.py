@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from dpfedge.binding.stale import Stale
-from dpfedge.errors import BoardError, DpfError, SignatureError
+from dpfedge.errors import BoardError, DpfError, PackageError, SignatureError
 from dpfedge.package import open_package
 from dpfedge.pipeline import prepare as module
 from dpfedge.pipeline.prepare import prepare
+from dpfedge.signing import Signer
+from dpfedge.store import Installed, Store
 
 
 class ToyZygote:
@@ -57,10 +59,10 @@ def test_prepare__refused_by_the_board(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(package: Any, board: str, **_: Any) -> Any:
         raise BoardError(f"not {board}")
 
-    monkeypatch.setattr("dpfedge.package.open_package", lambda path, check: None)
+    monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: None)
     monkeypatch.setattr("dpfedge.binding.bind_here", refuse)
     with pytest.raises(BoardError, match="not orin"):
-        prepare("x", board="orin")
+        prepare("./x", board="orin")
     assert ToyZygote.made[0].stopped == [0.0]
 
 
@@ -69,11 +71,11 @@ def test_prepared__closed_gives_both_back(monkeypatch: pytest.MonkeyPatch) -> No
     """When nothing is started with them."""
     closed: list[int] = []
     package = SimpleNamespace(close=lambda: closed.append(1))
-    monkeypatch.setattr("dpfedge.package.open_package", lambda path, check: package)
+    monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: package)
     sidecar = SimpleNamespace(close=lambda: closed.append(2))
     bound = SimpleNamespace(package=package, sidecar=sidecar, stale=())
     monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board, **_: bound)
-    prepare("x").close()
+    prepare("./x").close()
 
     assert (closed, ToyZygote.made[0].stopped) == ([1, 2], [0.0])
 
@@ -85,10 +87,10 @@ def test_prepare__says_why_a_seal_is_not_used(
     """A stale seal costs a line for each difference, not the start."""
     stale = Stale("seal x.dpfbin.dpfseal", "library/onnxruntime", "1.31.0", "1.32.0")
     bound = SimpleNamespace(package=None, sidecar=None, stale=(stale,))
-    monkeypatch.setattr("dpfedge.package.open_package", lambda path, check: None)
+    monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: None)
     monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board, **_: bound)
 
-    assert prepare("x").bound is bound
+    assert prepare("./x").bound is bound
     assert capsys.readouterr().err == (
         "dpfedge: warning: seal x.dpfbin.dpfseal: refused: library/onnxruntime: wanted 1.31.0; found 1.32.0; "
         "run `dpfedge seal`\n"
@@ -147,6 +149,57 @@ def test_prepare__refuses_a_revoked_version_always(bound: list[str], tmp_path: P
     with pytest.raises(SignatureError, match="this version of the package was revoked"):
         prepare(GOLDEN / "v1/tiny.dpfbin", trust=[tmp_path], allow_unsigned=True)
     assert bound == []
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, signer: Signer | None) -> Installed:
+    """tests/golden/v1/signed.dpfbin in a store of the test's own."""
+    monkeypatch.setenv("DPFEDGE_STORE", str(folder / "store"))
+    judge = SimpleNamespace(accept=lambda package: signer, prove=lambda package: "none")
+    return Store().install(GOLDEN / "v1/signed.dpfbin", judge).installed
+
+
+def test_prepare__takes_the_recorded_signer_of_an_installed_package(
+    bound: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without looking at its signature again; but what was revoked since does not run."""
+    one = install(tmp_path, monkeypatch, Signer("ab" * 16, "oem"))
+    prepared = prepare("signed", trust=[tmp_path])
+    assert prepared.located.installed == one
+    assert (bound, capsys.readouterr().err) == (["signed"], "")
+    for revoked, text in (("ab" * 16, "the key that signed"), (one.manifest_sha256, "this version of the package")):
+        (tmp_path / "revoked.txt").write_text(f"{revoked}\n")
+        with pytest.raises(SignatureError, match=f"{text}.*was revoked"):
+            prepare("signed", trust=[tmp_path], allow_unsigned=True)
+
+
+def test_prepare__refuses_what_was_installed_unsigned(
+    bound: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who allowed it at its install allows it at each start, too."""
+    path = install(tmp_path, monkeypatch, None).path
+    with pytest.raises(SignatureError) as caught:
+        prepare("signed", trust=[tmp_path])
+    assert str(caught.value) == (
+        f"{path}: the package was installed unsigned; install a signed one, or take --allow-unsigned"
+    )
+    prepare("signed", trust=[tmp_path], allow_unsigned=True)
+
+    assert capsys.readouterr().err == (
+        f"dpfedge: warning: {path}: the package was installed unsigned; it runs all the same, "
+        "because unsigned packages are allowed\n"
+    )
+
+
+def test_prepare__names_what_it_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, a name, and the nearest one."""
+    install(tmp_path, monkeypatch, None)
+    with pytest.raises(PackageError) as caught:
+        prepare("singed")
+
+    assert str(caught.value) == (
+        "singed: there is no such file, and no package of this name is installed; "
+        f"allowed signed in {tmp_path / 'store'}, or a file; did you mean signed?"
+    )
 
 
 def test_import__stays_light() -> None:

@@ -16,7 +16,7 @@ from dpfedge.package import open_package
 from dpfedge.signing import Signer
 from dpfedge.store import Store
 from dpfedge.store import store as module
-from dpfedge.store.store import package_id
+from dpfedge.store.record import package_id
 
 Make = Callable[..., Path]
 Tree = Callable[[], dict[str, bytes]]

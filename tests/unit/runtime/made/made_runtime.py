@@ -45,7 +45,7 @@ class ToyEngine:
         self.receivers: dict[int, Any] = {}
         self.stopped, self._places, self._last = 0, places, 0
         self.supervisor = SimpleNamespace(ready=lambda: not self.stopped)
-        manifest = SimpleNamespace(name="toy", pipeline={"stages": {}})
+        manifest = SimpleNamespace(name="toy", version="1", pipeline={"stages": {}})
         self.bound = SimpleNamespace(
             package=SimpleNamespace(manifest=manifest), board=SimpleNamespace(id="host", placement={})
         )

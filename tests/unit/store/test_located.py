@@ -23,14 +23,14 @@ def test_locate__a_file_wins_over_a_name(
     """A folder of that name does not."""
     one = store.install(make("1"), judge).installed
     monkeypatch.chdir(tmp_path)
-    assert locate("voice", store).installed == one
+    assert locate("voice", store.root).installed == one
     Path("voice").mkdir()
-    assert locate("voice", store).path == one.path
+    assert locate("voice", store.root).path == one.path
     Path("voice").rmdir()
     Path("voice").write_bytes(make("2").read_bytes())
 
-    assert locate("voice", store).installed is None
-    with locate("voice", store).open() as package:
+    assert locate("voice", store.root).installed is None
+    with locate("voice", store.root).open() as package:
         assert package.manifest.version == "2"
 
 
@@ -38,29 +38,29 @@ def test_locate__nothing(store: Store, make: Make, judge: Any, tmp_path: Path, m
     """Word for word, with the nearest name; a path is a path."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PackageError) as caught:
-        locate("voice.dpfbin", store)
+        locate("voice.dpfbin", store.root)
     assert str(caught.value) == (
         "voice.dpfbin: there is no such file, and no package of this name is installed; "
         f"allowed no name in {store.root}, or a file; see `dpfedge list`, or give the path of a .dpfbin file"
     )
     store.install(make("1"), judge)
     with pytest.raises(PackageError) as caught:
-        locate("vioce", store)
+        locate("vioce", store.root)
     assert str(caught.value) == (
         "vioce: there is no such file, and no package of this name is installed; "
         f"allowed voice in {store.root}, or a file; did you mean voice?"
     )
     with pytest.raises(PackageError, match=r"x y\.dpfbin: cannot open the package: No such file"):
-        locate("./x y.dpfbin", store).open()
+        locate("./x y.dpfbin", store.root).open()
     with pytest.raises(PackageError, match="not a regular file"):
-        locate(tmp_path, store).open()
+        locate(tmp_path, store.root).open()
 
 
 def test_locate__paths_with_spaces_and_unicode(store: Store, make: Make, judge: Any) -> None:
     """Of files and of stores."""
     assert " " in str(store.root)
     store.install(make("1"), judge)
-    with locate("voice", store).open() as package:
+    with locate("voice", store.root).open() as package:
         assert package.path.is_relative_to(store.root)
     with locate(make("1")).open() as package:
         assert "ü" in str(package.path)
@@ -70,7 +70,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The checks that packages are opened with from here on."""
     import importlib
 
-    module = importlib.import_module("dpfedge.store.locate")
+    module = importlib.import_module("dpfedge.store.located")
     checks: list[str] = []
 
     def note(path: Any, check: Any = "full") -> Any:
@@ -87,12 +87,12 @@ def test_open__checks_as_much_as_is_necessary(
     """Unchanged: fast. New boot: fast, and a sample. Touched: full. Asked for: full."""
     one = store.install(make("1"), judge).installed
     checks = opened(monkeypatch)
-    locate("voice", store).open().close()
-    locate("voice", store).open("full").close()
+    locate("voice", store.root).open().close()
+    locate("voice", store.root).open("full").close()
     monkeypatch.setattr(record, "BOOT_ID", tmp_path / "missing")
-    locate("voice", store).open().close()
+    locate("voice", store.root).open().close()
     os.utime(one.path)
-    locate("voice", store).open().close()
+    locate("voice", store.root).open().close()
 
     assert checks == ["fast", "full", "fast", "full"]
 
@@ -112,7 +112,7 @@ def test_open__zero_filled_in_this_boot(store: Store, make: Make, judge: Any) ->
     os.utime(one.path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     with pytest.raises(DigestError, match="section 'weights', bytes 65536 to 135536: section is damaged"):
-        locate("voice", store).open()
+        locate("voice", store.root).open()
 
 
 def test_open__zero_filled_by_a_power_loss(
@@ -122,11 +122,11 @@ def test_open__zero_filled_by_a_power_loss(
     one = store.install(make("1", nbytes=3 << 20), judge).installed
     zero(one.path, 1 << 20, 2 << 20)
     monkeypatch.setattr(record.Stamp, "of", classmethod(lambda cls, path: one.verified.stamp))
-    locate("voice", store).open().close()  # the same boot: no power was lost
+    locate("voice", store.root).open().close()  # the same boot: no power was lost
     monkeypatch.setattr(record, "BOOT_ID", tmp_path / "missing")
 
     with pytest.raises(DigestError) as caught:
-        locate("voice", store).open()
+        locate("voice", store.root).open()
     assert str(caught.value).startswith(
         f"{one.path}: bytes 1048576 to 1052672: an installed file is damaged, a sampled page differs; found "
     )
@@ -140,7 +140,7 @@ def test_open__cut(store: Store, make: Make, judge: Any) -> None:
     os.truncate(one.path, one.path.stat().st_size - 1)
 
     with pytest.raises(FormatError, match="the file was cut"):
-        locate("voice", store).open()
+        locate("voice", store.root).open()
 
 
 def test_open__another_package_in_its_place(store: Store, make: Make, judge: Any) -> None:
@@ -149,7 +149,7 @@ def test_open__another_package_in_its_place(store: Store, make: Make, judge: Any
     os.replace(make("2"), one.path)
 
     with pytest.raises(DigestError, match="another file lies in the place of an installed one; install the package"):
-        locate("voice", store).open()
+        locate("voice", store.root).open()
 
 
 def test_open__gone(store: Store, make: Make, judge: Any) -> None:
@@ -157,7 +157,7 @@ def test_open__gone(store: Store, make: Make, judge: Any) -> None:
     one = store.install(make("1"), judge).installed
     one.path.unlink()
     with pytest.raises(StoreError, match="the installed file cannot be read: No such file or directory; install"):
-        locate("voice", store).open()
+        locate("voice", store.root).open()
     store.places.record(one.id).unlink()
     with pytest.raises(StoreError, match="the record of an installed package cannot be read"):
-        locate("voice", store)
+        locate("voice", store.root)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dpfedge.errors import DigestError, PackageError
 from dpfedge.package import Package, open_package
 from dpfedge.package.fields import is_name
-from dpfedge.store.record import Installed
-from dpfedge.store.sample import check_sample
-from dpfedge.store.store import Store, package_id
+
+if TYPE_CHECKING:
+    from dpfedge.store.record import Installed
 
 __all__ = ["Located", "locate"]
 
@@ -28,12 +28,16 @@ class Located:
 
     path: Path
     installed: Installed | None = None
-    store: Store | None = None
+    root: Path | None = None
+    """The store's."""
 
     def open(self, check: Literal["fast", "full"] = "fast") -> Package:
         """Open it; `check` is for a file from outside the store, or asks for more than the store finds necessary."""
         if self.installed is None:
             return open_package(self.path, check=check)
+        from dpfedge.store.record import package_id
+        from dpfedge.store.sample import check_sample
+
         state = self.installed.state()
         package = open_package(self.path, check="full" if state == "changed" else check)
         try:
@@ -50,29 +54,32 @@ class Located:
         return package
 
 
-def locate(ref: str | os.PathLike[str], store: Store | None = None) -> Located:
-    """The file `ref`, or the active package of that name in `store` (None: the default one).
+def locate(ref: str | os.PathLike[str], root: Path | None = None) -> Located:
+    """The file `ref`, or the active package of that name in the store at `root` (None: the default one).
 
     PackageError tells what was looked for and the names there are, StoreError what is wrong with the store.
     """
     path, text = Path(ref), os.fspath(ref)
     if path.is_file() or not is_name(text):
         return Located(path)
-    store = Store() if store is None else store
-    known = list(store.places.known_names())
+    from dpfedge.store.find import active  # a file needs no store
+    from dpfedge.store.places import Places, default_root
+
+    places = Places(default_root() if root is None else root)
+    known = list(places.known_names())
     if text in known:
-        installed = store.active(text)
-        return Located(installed.path, installed, store)
+        installed = active(places, text)
+        return Located(installed.path, installed, places.root)
     if path.exists():  # a folder, a device: opening it says what is wrong with it
         return Located(path)
-    raise _nothing(text, store, known)
+    raise _nothing(text, places.root, known)
 
 
-def _nothing(text: str, store: Store, known: list[str]) -> PackageError:
+def _nothing(text: str, root: Path, known: list[str]) -> PackageError:
     from dpfedge.config import nearest  # YAML and all; only a mistake pays for it
 
     remedy = nearest(text, known) or "see `dpfedge list`, or give the path of a .dpfbin file"
     return PackageError(
         "there is no such file, and no package of this name is installed", where=text,
-        allowed=f"{', '.join(known) or 'no name'} in {store.root}, or a file", remedy=remedy,
+        allowed=f"{', '.join(known) or 'no name'} in {root}, or a file", remedy=remedy,
     )  # fmt: skip

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding installed packages by name or id; it takes no lock and changes nothing."""
+
+from __future__ import annotations
+
+import os
+
+from dpfedge.errors import UsageError
+from dpfedge.store.places import Places
+from dpfedge.store.record import Installed, read_record
+from dpfedge.store.slots import read_slots
+
+__all__ = ["active", "by_id", "unknown"]
+
+
+def active(places: Places, name: str) -> Installed:
+    """The package in the active slot; UsageError with the names there are, StoreError when it cannot be told."""
+    slots = read_slots(places.slots(name), name)
+    if slots is None:
+        raise unknown(places, name)
+    return by_id(places, slots.active)
+
+
+def by_id(places: Places, id: str) -> Installed:
+    """The package with this id; StoreError when there is none."""
+    return read_record(places.record(id), places.package(id))
+
+
+def unknown(places: Places, name: str) -> UsageError:
+    """What to say of a name that nobody installed."""
+    from dpfedge.config import nearest  # YAML and all; only a mistake pays for it
+
+    known = list(places.known_names())
+    return UsageError(
+        "no such package is installed", where=os.fspath(places.root), found=repr(name),
+        allowed=", ".join(known) or "none is", remedy=nearest(name, known),
+    )  # fmt: skip
