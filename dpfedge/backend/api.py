@@ -233,8 +233,8 @@ class Seals(Protocol):
     def identity(self, device: Device) -> Identity:
         """What a seal or a baked prefix of `device` is bound to; reads files only and imports no native library."""
 
-    def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, bytes] | None:
-        """Build what only `device` can build for `graph`: name → bytes, handed back in `GraphView.sealed` on loading.
+    def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequence[Array]] | None:
+        """Build what only `device` can build for `graph`: name → bytes in pieces, handed back in `GraphView.sealed`.
 
         None when there is nothing to build. What was built must not change a result by a bit.
         """

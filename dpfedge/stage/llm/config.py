@@ -29,7 +29,10 @@ class LlmConfig:
     """Answer spoken arithmetic in conversations exactly, without the model."""
     sampling: Sampling = field(default_factory=Sampling)
     warm_opening: bool = True
-    """Compute the opening's keys and values once the stage is ready; else the first request does, while it can."""
+    """Compute the opening's keys and values once the stage is ready; else the first request does, while it can.
+
+    Neither happens when a baked opening fits. One that does not is refused by name, and this is what is done instead.
+    """
     history_turns: int | None = None
     """Earlier turns that the model is shown; None: as many as fit. Small models do better with few."""
     places: int = 4

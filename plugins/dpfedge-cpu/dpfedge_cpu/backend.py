@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpfedge.backend.api import (
     ABI,
+    Array,
     Budget,
     Capabilities,
     Device,
@@ -104,9 +105,11 @@ class CpuBackend:
 
         facts = {"kind": device.kind, "arch": device.arch, "features": " ".join(sorted(device.features))}
         facts["page_bytes"] = str(mmap.PAGESIZE)  # a sealed image is made of pages
-        return Identity(facts, {"onnxruntime": version("onnxruntime"), "dpfedge-cpu": self.version})
+        return Identity(
+            facts, {"onnxruntime": version("onnxruntime"), "dpfedge-cpu": self.version, "libc": _libc_version()}
+        )
 
-    def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, bytes] | None:
+    def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequence[Array]] | None:
         """The pages onnxruntime packs weights into, for every process to share; None for a graph without large ones."""
         from dpfedge_cpu.packed import collect
         from dpfedge_cpu.session import open_session
@@ -118,3 +121,11 @@ class CpuBackend:
         memory = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
         total, free = (int(memory[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
         return Health(utilisation=min(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), free_memory=free / total)
+
+
+def _libc_version() -> str:
+    """The C library with its version: its mathematics is in results, and its allocator in sealed pages."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
+    except ValueError:
+        return "not glibc"

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpfedge.backend.api import SealedView
+from dpfedge.backend.api import Array, SealedView
 from dpfedge.errors import BackendError, Unsupported
 from dpfedge_cpu.session import forget_pages
 
@@ -43,6 +43,7 @@ _OWN_PAGES_BYTES = 16 << 10
 _USUAL_BYTES = 32 << 20  # where glibc's own adaptation of this number ends
 _MAP_FIXED = 0x10
 _IS_MAPPED = 2  # in the size before an allocation (glibc: malloc.c, IS_MMAPPED): it has pages of its own
+_MAPPED_PHASE = 16  # where its header leaves such an allocation
 _HELD_MAX = 4096
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -71,34 +72,54 @@ def _libc() -> ctypes.CDLL:
 
 @contextmanager
 def own_pages() -> Iterator[None]:
-    """Give allocations of 64 KiB and more pages of their own, as far as they are made inside."""
+    """Give allocations of 16 KiB and more pages of their own, as far as they are made inside."""
     libc = _libc()
     libc.mallopt(_M_MMAP_THRESHOLD, _OWN_PAGES_BYTES)
-    held = _hold_free_memory(libc)
+    held: list[int] = []
     try:
+        held += _hold_free_memory(libc)
         yield
     finally:
-        for address in held:
-            libc.free(address)
-        libc.malloc_trim(0)  # what was held and what packing used in between is free now, and would stay resident
+        _give_back(libc, held)
         # activations must not be mapped and unmapped on every run
         libc.mallopt(_M_MMAP_THRESHOLD, _USUAL_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, 2 * _USUAL_BYTES)
 
 
 def _hold_free_memory(libc: ctypes.CDLL) -> list[int]:
-    """Take what earlier work left free in large pieces: the allocator would use it up before it maps anew."""
+    """Take what earlier work left free in large pieces: the allocator would use it up before it maps anew.
+
+    Unsupported for another allocator in glibc's place: it would put weights anywhere, and nothing would be shared.
+    """
     held: list[int] = []
     for size in (16 * _OWN_PAGES_BYTES, _OWN_PAGES_BYTES):
-        while len(held) < _HELD_MAX:
-            address = libc.malloc(size)
-            if address is None:
-                raise MemoryError
-            if ctypes.c_size_t.from_address(address - ctypes.sizeof(ctypes.c_size_t)).value & _IS_MAPPED:
-                libc.free(address)
-                break
+        while not _has_own_pages(address := libc.malloc(size)):
             held.append(address)
+            if len(held) == _HELD_MAX:
+                _give_back(libc, held)
+                raise Unsupported(
+                    "packed weights are shared with glibc's allocator only",
+                    where="backend cpu",
+                    found="another one, perhaps of LD_PRELOAD",
+                    remedy="start without it, or remove the seal",
+                )
+        libc.free(address)
     return held
+
+
+def _has_own_pages(address: int | None) -> bool:
+    if address is None:
+        raise MemoryError
+    # only there is what lies before it known to be glibc's header
+    if address % mmap.PAGESIZE != _MAPPED_PHASE:
+        return False
+    return bool(ctypes.c_size_t.from_address(address - ctypes.sizeof(ctypes.c_size_t)).value & _IS_MAPPED)
+
+
+def _give_back(libc: ctypes.CDLL, held: Sequence[int]) -> None:
+    for address in held:
+        libc.free(address)
+    libc.malloc_trim(0)  # what was held and what packing used in between is free now, and would stay resident
 
 
 def load_shared(load: Callable[[], Loaded], image: SealedView, keys: SealedView) -> Loaded:
@@ -111,31 +132,30 @@ def load_shared(load: Callable[[], Loaded], image: SealedView, keys: SealedView)
     return loaded
 
 
-def collect(load: Callable[[], object]) -> dict[str, bytes] | None:
-    """The image of the pages that two runs of `load()` make alike, and its keys; None when there are none."""
+def collect(load: Callable[[], object]) -> dict[str, Sequence[Array]] | None:
+    """The image of the pages that two runs of `load()` make alike, and its keys, in pieces; None when there are none.
+
+    It takes the memory of one load and one image.
+    """
+    images, kept = [], []
     with _ONE_AT_A_TIME, own_pages():
-        first = np.unique(np.concatenate([keys for _, keys in _loaded(load)] or [np.zeros(0, np.uint64)]))
-        kept = []
-        for pages, keys in _loaded(load):
+        first = np.unique(np.concatenate([_keys(pages) for pages in _made_by(load)] or [np.zeros(0, np.uint64)]))
+        for pages in _made_by(load):
+            keys = _keys(pages)
             same = np.isin(keys, first) & pages.any(axis=1)
-            kept.append((pages[same], keys[same]))
-    if not sum(len(keys) for _, keys in kept):
-        return None
-    return {
-        IMAGE: np.concatenate([pages for pages, _ in kept]).tobytes(),
-        KEYS: np.concatenate([keys for _, keys in kept]).tobytes(),
-    }
+            images.append(pages[same])
+            kept.append(keys[same])
+    return {IMAGE: images, KEYS: kept} if any(map(len, kept)) else None
 
 
-def _loaded(load: Callable[[], object]) -> list[tuple[Words, Words]]:
+def _made_by(load: Callable[[], object]) -> Iterator[Words]:
+    """The pages that `load()` adds, piece by piece; each is valid until the next one."""
     before = private_ranges()
     loaded = load()
-    found = []
     for start, end in without(private_ranges(), before):
         for _, pages in _read(start, end):
-            found.append((pages.copy(), _keys(pages)))
+            yield pages
     del loaded
-    return found
 
 
 def share(ranges: Sequence[Range], image: SealedView, keys: Words) -> int:

@@ -52,7 +52,7 @@ def image(graph: GraphView, device: Any) -> Mapping[str, bytes]:
     """What sealing makes of it."""
     found = CpuBackend().seal(graph, device, Budget())
     assert found is not None
-    return found
+    return {name: b"".join(piece.tobytes() for piece in pieces) for name, pieces in found.items()}
 
 
 @pytest.fixture
@@ -206,6 +206,14 @@ def test_another_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
     packed._libc.cache_clear()
 
 
+def test_another_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that places memory as it likes is refused, with what to do."""
+    monkeypatch.setattr(packed, "_has_own_pages", lambda address: False)
+
+    with pytest.raises(Unsupported, match=r"allocator only; found another one.*start without it, or remove the seal"):
+        collect(lambda: None)
+
+
 def test_identity__names_what_kernels_depend_on(device: Any) -> None:
     """Architecture, features, page size and versions."""
     seals = sealing(CpuBackend())
@@ -213,5 +221,5 @@ def test_identity__names_what_kernels_depend_on(device: Any) -> None:
     identity = seals.identity(device)
 
     assert set(identity.device) == {"kind", "arch", "features", "page_bytes"}
-    assert set(identity.libraries) == {"onnxruntime", "dpfedge-cpu"}
+    assert set(identity.libraries) == {"onnxruntime", "dpfedge-cpu", "libc"}
     assert identity.driver == ""
