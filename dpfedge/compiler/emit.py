@@ -13,6 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import onnx
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
 from dpfedge import __version__
 from dpfedge.backend.api import Backend, LoweredGraph, LowerRequest
 from dpfedge.backend.registry import Registry
@@ -27,6 +30,7 @@ from dpfedge.compiler.sbom import SBOM, Material, bill, material
 from dpfedge.compiler.sources import ModelFilesFound, find_files
 from dpfedge.compiler.targets import TargetPlan, plan_targets
 from dpfedge.compiler.variants import Variants
+from dpfedge.errors import Unsupported
 from dpfedge.package import PackageWriter, WeightPool
 
 __all__ = ["Progress", "compile_package"]
@@ -60,7 +64,8 @@ def compile_package(
             files = find_files(source, recipe.path.parent, on_download)
             options = Options(mode or source.mode or "fast", source.context)
             variants = Variants(source, files.paths, options, progress)
-            models[source.name] = _model(writer, source, files, variants.original)
+            first = variants.in_form(variants.form(targets[0].plan)).imported
+            models[source.name] = _model(writer, source, files, first)  # numbers and assets are the same in every form
             licences += _licences(writer, source, files)
             materials.append(_material(source, files))
             for target in targets:
@@ -165,7 +170,7 @@ class _Target:
         for name, onnx_graph in imported.graphs.items():
             request = LowerRequest(
                 f"{model}.{name}",
-                onnx_graph.SerializeToString(),
+                _serialised(onnx_graph, f"{model}.{name}"),
                 self.plan.arch,
                 self.plan.features,
                 imported.hints.get(name, {}),
@@ -232,6 +237,20 @@ class _Target:
 
 def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f} MiB"
+
+
+def _bytes_of(graph: onnx.ModelProto) -> bytes:
+    return bytes(graph.SerializeToString())
+
+
+def _serialised(graph: onnx.ModelProto, where: str) -> bytes:
+    try:
+        return _bytes_of(graph)
+    except EncodeError as error:
+        raise Unsupported(
+            "the graph is larger than ONNX can hold", where=f"graph {where}", allowed="2 GiB with all weights",
+            remedy="choose a smaller form: weights: int8 or int4",
+        ) from error  # fmt: skip
 
 
 def _by_size(lowered: Mapping[str, LoweredGraph]) -> list[tuple[str, str]]:

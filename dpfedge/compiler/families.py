@@ -37,6 +37,8 @@ class Options:
     mode: str = "fast"
     context: int | None = None
     form: Form = KEEP
+    spill: Path | None = None
+    """A decoder's matrices go to this file, for a graph that is only run here, once, to compare others with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def _decoder(files: Mapping[str, Path], options: Options) -> Imported:
     opened = open_decoder(files)
     shape, context = opened.shape, min(options.context or 2048, opened.shape.trained_context)
     source = FormedSource(opened.source, options.form)
-    graph = build_decoder(source, shape, context=context, mode=options.mode)
+    graph = build_decoder(source, shape, context=context, mode=options.mode, spill=options.spill)
     config = {
         "name": opened.name, "architecture": shape.architecture, "mode": options.mode, "context": context,
         "trained_context": shape.trained_context, "layers": shape.layers, "heads": shape.heads,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,10 +53,13 @@ class Quality:
             )
 
 
-def decoder_quality(before: Imported, after: Imported, where: str) -> Quality:
-    """Perplexity of the built-in text before and after, and how far the logits moved."""
+def decoder_quality(before: Imported, after: Imported, where: str, folder: Path | None = None) -> Quality:
+    """Perplexity of the built-in text before and after, and how far the logits moved.
+
+    `folder` is where the matrices of `before` lie when its graph keeps them outside.
+    """
     tokens = _text_tokens(before, where)
-    kept = list(_logits(before.graphs["llm"], tokens, where))
+    kept = list(_logits(before.graphs["llm"], tokens, where, folder))
     losses, moved, largest, size = np.zeros(2), 0.0, 0.0, 0.0
     for wanted, found, token in zip(kept, _logits(after.graphs["llm"], tokens, where), tokens[1:], strict=True):
         losses += [_surprise(wanted, token), _surprise(found, token)]
@@ -110,9 +114,9 @@ def _text_tokens(model: Imported, where: str) -> list[int]:
     return tokens
 
 
-def _logits(graph: onnx.ModelProto, tokens: Sequence[int], where: str) -> Iterator[Array]:
+def _logits(graph: onnx.ModelProto, tokens: Sequence[int], where: str, folder: Path | None = None) -> Iterator[Array]:
     """f32[vocabulary] behind each token but the last, one step at a time."""
-    run = Reference(where, graph)
+    run = Reference(where, graph, folder)
     feeds: dict[str, Any] = {}
     for spec in run.inputs[2:]:
         feeds[spec.name] = np.zeros([int(dim) for dim in spec.dims], spec.numpy)

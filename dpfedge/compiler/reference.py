@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,8 @@ def reference_form(model: onnx.ModelProto) -> onnx.ModelProto:
 class Reference:
     """One graph in onnxruntime as its file describes it."""
 
-    def __init__(self, name: str, model: onnx.ModelProto) -> None:
+    def __init__(self, name: str, model: onnx.ModelProto, folder: Path | None = None) -> None:
+        """`folder` is where constants lie that the model keeps outside."""
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         import onnxruntime as ort
 
@@ -50,6 +52,8 @@ class Reference:
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
         options.enable_mem_pattern = options.enable_cpu_mem_arena = False
+        if folder is not None:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         self.where = f"graph {name}: reference run"
         try:
             self._session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -6,6 +6,7 @@ Each form is made and measured once, whatever the number of targets that share i
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from dpfedge.backend.api import Backend, Device
 from dpfedge.compiler.buckets import with_buckets
 from dpfedge.compiler.families import FAMILIES, Imported, Options
-from dpfedge.compiler.formats import Form, choose
+from dpfedge.compiler.formats import KEEP, Form, choose
 from dpfedge.compiler.graph_formats import in_form
 from dpfedge.compiler.quality import Quality, decoder_quality, graphs_quality
 from dpfedge.compiler.recipe import ModelSource
@@ -32,7 +33,7 @@ class Variant:
 
 
 class Variants:
-    """The forms of one model; `original` is the model as its files have it."""
+    """The forms of one model. A decoder whose every target changes the form is never built in the files' own."""
 
     def __init__(
         self,
@@ -43,8 +44,7 @@ class Variants:
     ) -> None:
         self._source, self._files, self._options, self._progress = source, files, options, progress
         self._family = FAMILIES[source.family]
-        self.original: Imported = self._family.load(files, options)
-        self._made: dict[tuple[str, str | None], Variant] = {("keep", None): Variant(self.original)}
+        self._made: dict[tuple[str, str | None], Variant] = {}
 
     def form(self, plan: TargetPlan) -> Form:
         """The form of the weights on one target; Unsupported where it has no such format."""
@@ -64,6 +64,8 @@ class Variants:
 
     def in_form(self, form: Form) -> Variant:
         """The model in one form, without buckets."""
+        if form.name == "keep" and form.key not in self._made:
+            self._made[form.key] = Variant(self._family.load(self._files, self._options))
         if form.key not in self._made:
             self._progress(f"{self._source.name}: {form.name}")
             imported = self._converted(form)
@@ -82,8 +84,9 @@ class Variants:
         }
 
     def _converted(self, form: Form) -> Imported:
-        imported = self.original
-        if self._family.forms:
+        if not self._family.forms:
+            imported = self.in_form(KEEP).imported
+        else:
             imported = self._family.load(self._files, replace(self._options, form=form))
             if form.element is None:
                 return imported
@@ -93,9 +96,12 @@ class Variants:
         return replace(imported, graphs=graphs, decisions=(*imported.decisions, *decisions))
 
     def _measured(self, imported: Imported) -> Quality:
-        if self._family.forms:
-            return decoder_quality(self.original, imported, self._source.name)
-        return graphs_quality(self._source.name, self._source.family, self.original, imported)
+        if not self._family.forms:
+            return graphs_quality(self._source.name, self._source.family, self.in_form(KEEP).imported, imported)
+        with tempfile.TemporaryDirectory(prefix="dpfedge-quality-") as folder:
+            spilled = replace(self._options, spill=Path(folder, "matrices"))
+            before = self._family.load(self._files, spilled)
+            return decoder_quality(before, imported, self._source.name, Path(folder))
 
 
 def _dynamic(plan: TargetPlan, backend: Backend) -> bool:

@@ -7,6 +7,7 @@ Attention is GroupQueryAttention with a KV cache bound in place. It makes no tok
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -27,23 +28,30 @@ MODES: Mapping[str, int] = {"exact": 0, "fast": 4}
 _FACTORS = "rope_freqs.weight"
 
 
-def build_decoder(source: TensorSource, shape: DecoderShape, *, context: int, mode: str = "fast") -> onnx.ModelProto:
-    """The graph `llm` (ports: dpfedge/compiler/GRAPHS.md) for at most `context` tokens; `mode` is `exact` or `fast`."""
+def build_decoder(
+    source: TensorSource, shape: DecoderShape, *, context: int, mode: str = "fast", spill: Path | None = None
+) -> onnx.ModelProto:
+    """The graph `llm` (ports: dpfedge/compiler/GRAPHS.md) for at most `context` tokens; `mode` is `exact` or `fast`.
+
+    With `spill`, its matrices go to that file (see `Nodes`).
+    """
     if mode not in MODES:
         raise ModelError("unknown mode", where=source.where, found=mode, allowed=", ".join(MODES))
     if not 1 <= context <= shape.trained_context:
         raise ModelError(
             "context is out of range", where=source.where, found=context, allowed=f"1 to {shape.trained_context}"
         )
-    return _Decoder(source, shape, context, MODES[mode]).build()
+    return _Decoder(source, shape, context, MODES[mode], spill).build()
 
 
 class _Decoder:
     """One graph under construction; hidden states are [n, width]."""
 
-    def __init__(self, source: TensorSource, shape: DecoderShape, context: int, accuracy: int) -> None:
+    def __init__(
+        self, source: TensorSource, shape: DecoderShape, context: int, accuracy: int, spill: Path | None
+    ) -> None:
         self.source, self.shape, self.context = source, shape, context
-        self.nodes = Nodes("llm")
+        self.nodes = Nodes("llm", spill)
         self.linear = Linear(self.nodes, accuracy)
         self.used: set[str] = {_FACTORS}
         self.biased = shape.habits.biases or "blk.0.attn_q.bias" in source.names

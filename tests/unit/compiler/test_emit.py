@@ -10,7 +10,9 @@ import onnx
 import pytest
 from dpfedge_cpu import CpuBackend
 from dpfedge_cpu.session import CpuExecutable
+from google.protobuf.message import EncodeError
 from made_decoder import reference_logits
+from made_folder import gguf_file, hf_folder
 from made_gguf import VOCABULARY, llama_file
 from made_graphs import relative
 from onnx import TensorProto, helper
@@ -19,7 +21,7 @@ from dpfedge.backend.api import Budget, GraphView
 from dpfedge.backend.registry import Registry
 from dpfedge.compiler.emit import compile_package
 from dpfedge.compiler.recipe import load_recipe
-from dpfedge.errors import ModelError
+from dpfedge.errors import ModelError, Unsupported
 from dpfedge.package import Package, open_package
 
 RECIPE = """\
@@ -185,3 +187,36 @@ def test_compile_package__buckets(folder: Path) -> None:
     assert graphs["main@frames-16"].options["bucket"] == {"graph": "main", "sizes": {"frames": 16}}
     x = np.random.default_rng(5).standard_normal((16, 64)).astype(np.float32)
     assert relative(load(package, "m", "main@frames-16").run({"x": x})["y"], x @ matrix) < 1e-5
+
+
+def test_compile_package__too_large_for_onnx(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph beyond protobuf's 2 GiB is refused with the way out, and leaves no file."""
+
+    def fail(model: onnx.ModelProto) -> bytes:
+        raise EncodeError("Failed to serialize proto")
+
+    monkeypatch.setattr("dpfedge.compiler.emit._bytes_of", fail)
+    with pytest.raises(
+        Unsupported, match=r"graph vad\.vad: the graph is larger than ONNX can hold; .*weights: int8 or int4"
+    ):
+        compiled(folder)
+    assert not list(folder.glob("*.dpfbin"))
+
+
+def test_compile_package__hugging_face_folder(folder: Path) -> None:
+    """A folder of safetensors becomes the package its GGUF becomes: equal weights, graphs and answers."""
+    recipe = (
+        'name: x\nversion: "1"\nmodels:\n  llm: {family: decoder, source: "folder:DIR", licence: MIT, context: 16}\n'
+    )
+    (folder / "gguf").mkdir()
+    gguf_file(folder / "gguf" / "model.gguf", "qwen3", tokenizer=True)
+    hf_folder(folder / "hf", "qwen3")
+    answers = []
+    for name in ("gguf", "hf"):
+        (folder / "tiny.yaml").write_text(recipe.replace("DIR", name))
+        graph = load(open_package(compiled(folder, f"{name}.dpfbin")), "llm", "llm")
+        feeds = {spec.name: np.zeros(spec.dims, np.float32) for spec in graph.inputs if spec.dtype == "f32"}
+        feeds |= {"input_ids": np.array([[1, 5, 9]]), "attention_mask": np.ones((1, 3), np.int64)}
+        answers.append(graph.run(feeds)["logits"])
+
+    assert relative(answers[0], answers[1]) < 1e-6

@@ -14,6 +14,7 @@ from made_products import graph
 
 from dpfedge.backend.api import Capabilities, Device
 from dpfedge.compiler.families import Options
+from dpfedge.compiler.formats import KEEP
 from dpfedge.compiler.recipe import ModelSource
 from dpfedge.compiler.targets import TargetPlan
 from dpfedge.compiler.variants import Variants
@@ -57,7 +58,7 @@ def test_variants__keep(tmp_path: Path) -> None:
     """Without a format the original goes to every target and nothing is measured."""
     made, said = variants(tmp_path)
 
-    assert made.of(CPU, CpuBackend()).graphs["main"] is made.original.graphs["main"]
+    assert made.of(CPU, CpuBackend()).graphs["main"] is made.in_form(KEEP).imported.graphs["main"]
     assert made.figures() == {}
     assert said == []
 
@@ -90,7 +91,7 @@ def test_variants__decoder(tmp_path: Path) -> None:
     found = made.of(CPU, CpuBackend())
 
     assert "MatMulNBits" in operators(found.graphs["llm"])
-    assert "MatMulNBits" not in operators(made.original.graphs["llm"])
+    assert "MatMulNBits" not in operators(made.in_form(KEEP).imported.graphs["llm"])
     assert made.figures()["int4-asymmetric"]["perplexity_before"] > 1
     assert any(choice == "int4=block 32 with zero points" for choice, _ in found.decisions)
 
@@ -101,7 +102,7 @@ def test_variants__floats_by_target(tmp_path: Path) -> None:
     kept, half = made.of(CPU, CpuBackend()), made.of(GPU, CpuBackend())
 
     assert ("weights=keep, not fp16" in dict(kept.decisions), kept.graphs["llm"]) == (
-        True, made.original.graphs["llm"],
+        True, made.in_form(KEEP).imported.graphs["llm"],
     )  # fmt: skip
     assert "Cast" in operators(half.graphs["llm"])
     made, _ = variants(tmp_path / "hf", "decoder", weights="fp8")

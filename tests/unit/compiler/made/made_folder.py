@@ -121,8 +121,8 @@ def _as_gguf(kind: str, name: str, array: Array) -> Array:
     return array
 
 
-def gguf_file(path: Path, kind: str, *, head: bool = True) -> Path:
-    """The same model as a GGUF of float32 tensors."""
+def gguf_file(path: Path, kind: str, *, head: bool = True, tokenizer: bool = False) -> Path:
+    """The same model as a GGUF of float32 tensors, on demand with a tokenizer."""
     arch = {"gemma3_text": "gemma3"}.get(kind, kind)
     metadata: dict[str, Any] = {
         "general.architecture": arch, f"{arch}.block_count": LAYERS, f"{arch}.context_length": 64,
@@ -133,6 +133,11 @@ def gguf_file(path: Path, kind: str, *, head: bool = True) -> Path:
     if kind == "gemma3_text":
         metadata |= {"gemma3.attention.sliding_window": 4, "gemma3.attention.sliding_window_pattern": 2,
                      "gemma3.rope.freq_base_swa": 5000.0}  # fmt: skip
+    if tokenizer:
+        tokens = [*list(TOKENIZER["model"]["vocab"])[:-1], "!!"]
+        metadata |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.tokens": tokens,
+                     "tokenizer.ggml.token_type": [3, 3, 3, *[1] * (len(tokens) - 3)],
+                     "tokenizer.ggml.merges": ["! !"], "tokenizer.chat_template": "x"}  # fmt: skip
     tensors = {
         _gguf_name(kind, name): ("F32", array.shape, np.ascontiguousarray(_as_gguf(kind, name, array)).tobytes())
         for name, array in weights(kind, head=head).items()
