@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ def bench(voice_package: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     out = tmp_path_factory.mktemp("bench") / "bench.json"
     command = [sys.executable, "-m", "dpfedge", "bench", str(voice_package), "--board", "host"]
     short = ["--turns", "1", "--rounds", "1", "--idle", "1", "--json", str(out)]
+    short += ["--trust", os.environ["DPFEDGE_TRUST"]]  # handed on to the process that is started cold
     environ = {"COLUMNS": "160", "PATH": "/usr/bin:/bin"}
     done = subprocess.run([*command, *short], capture_output=True, text=True, timeout=300, env=environ)
     assert done.returncode == 0, done.stderr
