@@ -59,7 +59,7 @@ def test_command__exists_with_its_options(path: Path, line: str) -> None:
     elif name.startswith("python"):
         assert arguments[0] in ("-m", "-c") or (ROOT / arguments[0]).exists()
     else:
-        assert name in ("git", "cd", "pip", "curl", "uv", "docker"), "teach this test the program"
+        assert name in ("git", "cd", "export", "pip", "curl", "uv", "docker"), "teach this test the program"
 
 
 def test_embedding__is_the_example() -> None:
