@@ -22,7 +22,7 @@ __all__ = ["import_graphs", "unsign_products"]
 
 _PRODUCTS: Mapping[str, tuple[int, int, int]] = {
     "MatMulInteger": (0, 1, 3), "ConvInteger": (0, 1, 3), "MatMulIntegerToFloat": (0, 1, 5), "QLinearMatMul": (0, 3, 5),
-    "QLinearConv": (0, 3, 5),
+    "QLinearConv": (0, 3, 5), "DynamicQuantizeMatMul": (0, 1, 3),
 }  # fmt: skip
 """Operator → its inputs: left side, constant right side, the right side's zero point."""
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """An imported graph and inputs in, the outputs of a plain run out: no optimiser, no lowering, no plugin, one thread.
 
-`reference_form` takes out what a graph may do to be fast: its answers are what every target is measured by.
+`reference_bytes` takes out what a graph may do to be fast: its answers are what every target is measured by.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,36 @@ from dpfedge.compiler.importer.onnx import subgraphs
 from dpfedge.errors import ModelError
 from dpfedge.tensors import TensorSpec
 
-__all__ = ["Reference", "reference_form"]
+__all__ = ["Reference", "reference_bytes"]
 
+_DRAWING = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
 _KINDS = {
     "float": "f32", "float16": "f16", "double": "f64", "bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16",
     "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
 }  # fmt: skip
 
 
-def reference_form(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose block products are computed in float32, whatever `accuracy_level` the graph asks for."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for graph in subgraphs(copy.graph):
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.name == "accuracy_level" and node.op_type == "MatMulNBits":
-                    attribute.i = 0
-    return copy
+def reference_bytes(model: onnx.ModelProto) -> bytes:
+    """`model` with block products computed in float32, whatever `accuracy_level` it asks for; it keeps its own."""
+    asked = [
+        (attribute, attribute.i)
+        for node in _nodes(model)
+        for attribute in node.attribute
+        if attribute.name == "accuracy_level" and node.op_type == "MatMulNBits"
+    ]
+    for attribute, _ in asked:
+        attribute.i = 0
+    try:
+        return bytes(model.SerializeToString())
+    finally:
+        for attribute, level in asked:
+            attribute.i = level
+
+
+def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    return (node for graph in subgraphs(model.graph) for node in graph.node)
 
 
 class Reference:
@@ -55,8 +67,10 @@ class Reference:
         if folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         self.where = f"graph {name}: reference run"
+        self.draws = any(node.op_type in _DRAWING for node in _nodes(model))
+        """Whether the graph draws random numbers."""
         try:
-            self._session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(reference_bytes(model), options, providers=["CPUExecutionProvider"])
         except _native_errors() as error:
             raise ModelError(" ".join(str(error).split()), where=self.where) from error
         self.inputs = tuple(self._spec(value) for value in self._session.get_inputs())

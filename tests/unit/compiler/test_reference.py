@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from dpfedge.compiler.nodes import MICROSOFT, Nodes
-from dpfedge.compiler.reference import Reference, reference_form
+from dpfedge.compiler.reference import Reference, reference_bytes
 from dpfedge.errors import ModelError
 from dpfedge.tensors import TensorSpec
 
@@ -54,15 +55,24 @@ def test_reference__refuses_what_cannot_run() -> None:
         Reference("m.g", helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
 
 
-def test_reference_form__computes_in_float32() -> None:
-    """`accuracy_level` is taken out of a copy; the model keeps it."""
+def test_reference_bytes__computes_in_float32() -> None:
+    """`accuracy_level` is taken out of the bytes; the model keeps it."""
     nodes = Nodes("g")
     codes, scales = np.zeros((2, 1, 16), np.uint8), np.ones((2, 1), np.float32)
     inputs = ["x", nodes.constant("codes", codes), nodes.constant("scales", scales)]
     nodes.add("MatMulNBits", inputs, "y", domain=MICROSOFT, K=32, N=2, bits=4, block_size=32, accuracy_level=4)
     model = nodes.model([TensorSpec("x", "f32", (1, 32))], [TensorSpec("y", "f32", (1, 2))])
 
-    def level(made: object) -> int:
-        return next(a.i for a in made.graph.node[0].attribute if a.name == "accuracy_level")  # type: ignore[attr-defined]
+    def level(made: onnx.ModelProto) -> int:
+        return int(next(a.i for a in made.graph.node[0].attribute if a.name == "accuracy_level"))
 
-    assert (level(reference_form(model)), level(model)) == (0, 4)
+    assert (level(onnx.ModelProto.FromString(reference_bytes(model))), level(model)) == (0, 4)
+    assert not Reference("m.g", model).draws
+
+
+def test_reference__knows_graphs_that_draw() -> None:
+    """Random numbers are looked for by operator."""
+    nodes = Nodes("g")
+    nodes.add("RandomNormalLike", ["x"], "y")
+
+    assert Reference("m.g", nodes.model([X], [TensorSpec("y", "f32", (1, "n"))])).draws
