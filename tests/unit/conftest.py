@@ -218,3 +218,9 @@ def record(tmp_path: Path) -> Record:
         return root
 
     return _record
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whom a test trusts it says itself, wherever it runs: make exports the demo's trust directory."""
+    monkeypatch.delenv("DPFEDGE_TRUST", raising=False)
