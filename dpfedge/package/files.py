@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -27,7 +26,7 @@ def call(where: Path, function: Callable[P, R], *arguments: P.args, **options: P
 
 def temporary_beside(path: Path) -> Path:
     """A name in the same folder that nobody else takes."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
 
 
 def write_at(where: Path, fd: int, view: memoryview, offset: int) -> None:
