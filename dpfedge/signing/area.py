@@ -78,7 +78,9 @@ def _read(element: Node, newer: bool) -> Signature | None:
     if not head.startswith(_ALGORITHM):
         if newer:
             return None
-        raise protected.error("unknown signature algorithm", found=head[:8].hex(" ") or "nothing", allowed="EdDSA (-8), then kid")
+        raise protected.error(
+            "unknown signature algorithm", found=head[:8].hex(" ") or "nothing", allowed="EdDSA (-8), then kid"
+        )
     key_id = head[len(_ALGORITHM + _KEY_ID) :]
     if not head.startswith(_ALGORITHM + _KEY_ID) or len(key_id) != KEY_ID_BYTES:
         raise protected.error("bad key id", found=head[len(_ALGORITHM) :][:24].hex(" "), allowed="kid (4) of 16 bytes")

@@ -8,12 +8,13 @@ It reads manifest and signature area only; that sections are what the manifest s
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from dpfedge.errors import SignatureError
+from dpfedge.errors import DigestError, SignatureError
 from dpfedge.package import Package
 from dpfedge.package.layout import MINOR
 from dpfedge.signing.area import Signature, message, read_area
@@ -54,8 +55,15 @@ def signatures_of(package: Package) -> tuple[Signature, ...]:
 
 
 def examine(package: Package, trust: Trust) -> tuple[Finding, ...]:
-    """Check each signature; in the order of key ids. FormatError when the area is malformed."""
+    """Check each signature; in the order of key ids.
+
+    FormatError when the area is malformed, DigestError when the file is not what it was when it was opened.
+    """
     manifest = bytes(package.manifest_bytes())
+    if hashlib.sha256(manifest).digest() != package.manifest_sha256:
+        # what was read then is what will be used, so that is what must have been signed
+        remedy = "never write into a package: put a new file in its place"
+        raise DigestError("the manifest changed while the package was open", where=str(package.path), remedy=remedy)
     return tuple(_examine(signature, manifest, trust) for signature in signatures_of(package))
 
 

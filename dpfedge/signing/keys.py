@@ -11,7 +11,6 @@ import base64
 import binascii
 import hashlib
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ Passphrase = Callable[[], bytes]
 
 _SPKI = bytes.fromhex("302a300506032b6570032100")  # RFC 8410: what stands before the 32 bytes of every Ed25519 key
 _RAW_BYTES = 32
-_PEM = re.compile(rb"-----BEGIN PUBLIC KEY-----\s+([A-Za-z0-9+/=\s]+?)\s+-----END PUBLIC KEY-----\s*")
+_BEGIN, _END = b"-----BEGIN PUBLIC KEY-----", b"-----END PUBLIC KEY-----"
 _ENCRYPTED = b"BEGIN ENCRYPTED PRIVATE KEY"
 
 
@@ -59,14 +58,14 @@ class PublicKey:
     @classmethod
     def from_pem(cls, data: bytes, where: str) -> PublicKey:
         """The key in the bytes of a `.pub` file; UsageError for anything but one Ed25519 key."""
-        found = _PEM.fullmatch(data.lstrip())
-        if found is None:
+        text = data.strip()
+        if not text.startswith(_BEGIN) or not text.endswith(_END) or len(text) < len(_BEGIN + _END):
             raise UsageError(
                 "not a public key", where=where, allowed="one PEM block, BEGIN PUBLIC KEY",
                 remedy="use the .pub file that `dpfedge keygen` wrote",
             )  # fmt: skip
         try:
-            der = base64.b64decode(b"".join(found[1].split()), validate=True)
+            der = base64.b64decode(b"".join(text[len(_BEGIN) : -len(_END)].split()), validate=True)
         except binascii.Error as error:
             raise UsageError("not a public key: broken base64", where=where) from error
         if len(der) != len(_SPKI) + _RAW_BYTES or not der.startswith(_SPKI):
@@ -150,7 +149,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 def read_small(path: Path, most: int) -> bytes:
-    """The bytes of a regular file of at most `most` bytes; UsageError otherwise."""
+    """The bytes of a file of at most `most` bytes; UsageError otherwise."""
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)

@@ -16,7 +16,7 @@ import pytest
 import xxhash
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from dpfedge.errors import FormatError, PackageError, SignatureError
+from dpfedge.errors import DigestError, FormatError, PackageError, SignatureError
 from dpfedge.package import Package, cbor, open_package
 from dpfedge.package.attach import attach
 from dpfedge.package.layout import pack_header, unpack_header
@@ -206,6 +206,17 @@ def test_malformed_area__is_refused_by_name(package: Path, trust: LoadTrust) -> 
         attach(one, b"\x80", package)
     with open_package(package) as one, pytest.raises(FormatError, match=r"signature area: no signatures in it"):
         require_signature(one, trust())
+
+
+def test_changed_while_open__is_refused(package: Path, key: PrivateKey, trust: LoadTrust) -> None:
+    """The manifest that is used was read before: a signature of what lies there now says nothing of it."""
+    sign_package(package, [key])
+    with open_package(package) as one, package.open("r+b") as file:
+        file.seek(one.header.manifest_offset)
+        file.write(b"!")
+        file.flush()
+        with pytest.raises(DigestError, match="the manifest changed while the package was open"):
+            require_signature(one, trust())
 
 
 # --- every byte that is used is covered ---
