@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket (default: in $XDG_RUNTIME_DIR/dpfedge)")
     where.add_argument("--no-socket", action="store_true", help="no Unix socket")
     add_trust_arguments(parser)
-    parser.add_argument("--check", choices=("fast", "full"), default="fast", help="how much is verified first")
+    parser.add_argument(
+        "--check", choices=("fast", "full"), default="fast", help="fast: header, manifest, signature; full: every byte"
+    )
     parser.add_argument("--json", action="store_true", help="write what happens as JSON lines to stdout")
 
 

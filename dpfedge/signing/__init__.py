@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who made a package: keys and trust directories in, signatures of manifests made and checked; see FORMAT.md.
+"""Who made a package: keys and trust directories in, signatures of manifests made and checked.
 
-Nothing here looks at sections: the manifest that is signed holds their digests, and `dpfedge.package` compares them.
+TRUST.md says who is refused when, package/FORMAT.md has the bytes. Nothing here looks at sections: the manifest that is
+signed holds their digests, and `dpfedge.package` compares them.
 """
 
 from __future__ import annotations
