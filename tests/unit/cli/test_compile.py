@@ -93,3 +93,25 @@ def test_compile__licence_must_be_spdx(net: Path, capsys: pytest.CaptureFixture[
     """A licence SPDX does not list names the recipe's line."""
     assert compiled(net, NET.replace("LICENCE", "Free")) == 1
     assert "voice.yaml:4: not an SPDX licence expression; found 'Free'" in capsys.readouterr().err
+
+
+def test_compile__signs_what_it_wrote(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With every key that is named, after its answers were compared."""
+    (net / "voice.yaml").write_text(NET.replace("LICENCE", "MIT"))
+    golden = Path(__file__).parents[2] / "golden"
+    keys = [part for name in ("supplier", "oem") for part in ("--sign", str(golden / f"keys/test-{name}.key"))]
+    out = str(net / "voice.dpfbin")
+
+    assert main(["compile", str(net / "voice.yaml"), "-o", out, *keys]) == 0
+    assert main(["verify", out, "--trust", str(golden / "trust")]) == 0
+    assert capsys.readouterr().out.count(": trusted\n") == 2
+
+
+def test_compile__a_key_that_is_not_there(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said before the work."""
+    (net / "voice.yaml").write_text(NET.replace("LICENCE", "MIT"))
+    out = net / "voice.dpfbin"
+
+    assert main(["compile", str(net / "voice.yaml"), "-o", str(out), "--sign", str(net / "none.key")]) == 2
+    assert "none.key: cannot read: No such file or directory" in capsys.readouterr().err
+    assert not out.exists()
