@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from dpfedge.compiler.importer.onnx import import_onnx
+from dpfedge.compiler.importer.onnx import import_onnx, subgraphs
 from dpfedge.compiler.importer.ort import import_ort, is_ort
 from dpfedge.errors import ModelError
 
@@ -45,7 +45,7 @@ def unsign_products(model: onnx.ModelProto) -> int:
     Only where weights and zero point are constants that nothing else reads.
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    uses = [name for node in model.graph.node for name in node.input]
+    uses = [name for graph in subgraphs(model.graph) for node in graph.node for name in node.input]
     done = 0
     for node in model.graph.node:
         places = _PRODUCTS.get(node.op_type)

@@ -18,6 +18,7 @@ from dpfedge.backend.api import Array, Budget, LoweredGraph, LowerRequest
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.errors import BackendError, Unsupported
 from dpfedge.tensors import TensorSpec
+from dpfedge_cpu.branches import graphs, hoist, separate
 from dpfedge_cpu.canonical import canonical
 from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
 from dpfedge_cpu.patterns import kernels
@@ -42,6 +43,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
     widened = widen(source) if level == "ENABLE_ALL" and request.arch in _BLOCKED else 0
     model = _optimise(request, source, level)
     _name_apart(model)
+    separate(model)
     decisions = [(f"optimiser={level}", rule), *kernels(onnx.ModelProto.FromString(request.onnx), model)]
     signed = "vnni" in request.features and request.arch.startswith("x86") and request.options.get("rows") != 1
     if signed and sign_weights(model):
@@ -53,7 +55,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
             (f"layout=nchwc,{request.arch}{lines}", "convolutions read blocks as wide as this CPU's vector")
         )
     canonical(model)
-    _hoist(model)
+    hoist(model, _is_weight)
     inputs, outputs = graph_ports(model)
     weights = dict(_take_weights(model))
     return LoweredGraph(model.SerializeToString(deterministic=True), weights, inputs, outputs, tuple(decisions))
@@ -82,7 +84,7 @@ def _optimise(request: LowerRequest, model: onnx.ModelProto, level: str) -> onnx
 def sign_weights(model: onnx.ModelProto) -> int:
     """Make constant u8 matrices s8, with their zero points: the same numbers, faster kernels; how many were changed."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    uses = [name for node in model.graph.node for name in node.input]
+    uses = [name for graph in graphs(model.graph) for node in graph.node for name in node.input]
     done = 0
     for node in model.graph.node:
         places = _QUANTISED.get(node.op_type)
@@ -110,65 +112,13 @@ def _signed(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
     return numpy_helper.from_array((numpy_helper.to_array(tensor) ^ 128).view(np.int8), name)
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
-            for child in attribute.graphs:
-                yield from _graphs(child)
-
-
 def _name_apart(model: onnx.ModelProto) -> None:
     """Remove what names this run: producer text stays out, and a graph without a name gets one."""
     model.producer_name, model.producer_version, model.doc_string = "dpfedge", "", ""
-    for index, graph in enumerate(_graphs(model.graph)):
+    for index, graph in enumerate(graphs(model.graph)):
         graph.name = graph.name if index else "main"
         graph.name = graph.name or f"graph_{index}"
         graph.doc_string = ""
-
-
-def _hoist(model: onnx.ModelProto) -> None:
-    """Move large initialisers of branches to the outermost graph, where branches still see them.
-
-    onnxruntime reads those of the outermost graph where the package maps them, and looks for others in files.
-    """
-    inner = list(_graphs(model.graph))[1:]
-    if not inner:
-        return
-    names = {name for graph in _graphs(model.graph) for name in _names(graph)}
-    for graph in inner:
-        results = {value.name for value in graph.output}
-        for tensor in [tensor for tensor in graph.initializer if tensor.name not in results and _is_weight(tensor)]:
-            old, new = tensor.name, f"{graph.name}/{tensor.name}"
-            while new in names:
-                new += "_"
-            names.add(new)
-            moved = model.graph.initializer.add()
-            moved.CopyFrom(tensor)
-            moved.name = new
-            graph.initializer.remove(tensor)
-            _read_instead(graph, old, new)
-
-
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
-    for node in graph.node:
-        yield from (*node.input, *node.output)
-
-
-def _read_instead(graph: onnx.GraphProto, old: str, new: str) -> None:
-    """Rename a value where `graph` and its branches read it; a branch with a value of that name means its own."""
-    for node in graph.node:
-        for index, name in enumerate(node.input):
-            if name == old:
-                node.input[index] = new
-        for attribute in node.attribute:
-            for branch in (attribute.g, *attribute.graphs):
-                own = (*branch.input, *branch.initializer)
-                if all(value.name != old for value in own) and all(old not in made.output for made in branch.node):
-                    _read_instead(branch, old, new)
 
 
 def _is_weight(tensor: onnx.TensorProto) -> bool:
@@ -201,7 +151,7 @@ def _make_external(tensor: onnx.TensorProto) -> None:
 def finish(lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
     """Write each weight's place into the graph as ONNX external data: location, offset, length."""
     model = onnx.ModelProto.FromString(lowered.code)
-    for graph in _graphs(model.graph):
+    for graph in graphs(model.graph):
         for tensor in graph.initializer:
             if tensor.data_location != onnx.TensorProto.EXTERNAL:
                 continue

@@ -57,6 +57,38 @@ def test_canonical__keeps_real_names() -> None:
     assert made.graph.initializer[0].name == "weight"
 
 
+def choice(tokens: list[str], first: int) -> onnx.ModelProto:
+    """y = relu(x) or tanh(x)·w, where the branches make values under generated names and read one from outside."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    weight = numpy_helper.from_array(np.full(2, 3, np.float32), tokens[0])
+    branches = [
+        helper.make_graph([node("Mul", [tokens[1], tokens[0]], [tokens[2]]), node("Neg", [tokens[2]], ["b"])],
+                          "then", [], [value("b", FLOAT, [2])]),
+        helper.make_graph([node("Exp", [tokens[1]], [tokens[2]])], "else", [], [value(tokens[2], FLOAT, [2])]),
+    ]  # fmt: skip
+    nodes = [node("Relu", ["x"], [tokens[1]], name=tokens[3]), node("ReduceSum", ["x"], ["s"], keepdims=0)]
+    nodes = [nodes[first], nodes[1 - first], node("Cast", ["s"], ["c"], to=TensorProto.BOOL)]
+    nodes.append(node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1], name=tokens[4]))
+    graph = helper.make_graph(nodes, "g", [value("x", FLOAT, [2])], [value("y", FLOAT, [2])], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_canonical__branches_too() -> None:
+    """Order and generated names inside of branches, and what they read from outside, are settled as well."""
+    one = choice(["reorder", "a_token_1", "a_token_2", "n_token_3", "n_token_4"], 0)
+    other = choice(["z_token_9", "b_token_7", "reorder", "m", "k_token_1"], 1)
+    x = np.array([1, -3], np.float32)
+    wanted = onnxruntime.InferenceSession(one.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )
+    canonical(one)
+    canonical(other)
+
+    assert one.SerializeToString(deterministic=True) == other.SerializeToString(deterministic=True)
+    session = onnxruntime.InferenceSession(one.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted[0])
+
+
 @pytest.mark.skipif(not cpu_facts(Path("/")).level.startswith("x86-64-v"), reason="blocked layouts exist on x86 only")
 def test_lower__blocked_graphs_repeat() -> None:
     """A graph with many blocked convolutions is lowered to the same bytes every time."""
