@@ -113,6 +113,12 @@ def demo_key() -> Path:
 
 
 @pytest.fixture(scope="session")
+def start_server() -> type[ServerProcess]:
+    """What starts a server of whatever a test likes."""
+    return ServerProcess
+
+
+@pytest.fixture(scope="session")
 def server(voice_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One server for every test that leaves it running."""
     one = ServerProcess(voice_package, tmp_path_factory.mktemp("serve"))

@@ -73,10 +73,11 @@ def post(switcher: Any, what: str, body: Any, server: Any = None) -> tuple[int, 
 def test_control__does_what_it_is_told() -> None:
     """Three words."""
     switcher = ToySwitcher()
-    for what in ("warm", "switch", "drop"):
-        assert post(switcher, what, {"id": ID}) == (200, {"done": True})
+    for server in (None, ("/run/s.sock", None)):
+        for what in ("warm", "switch", "drop"):
+            assert post(switcher, what, {"id": ID}, server) == (200, {"done": True})
 
-    assert switcher.told == [("warm", ID), ("switch", ID), ("drop", ID)]
+    assert switcher.told == [("warm", ID), ("switch", ID), ("drop", ID)] * 2
 
 
 def test_control__refusals_carry_the_exit_code() -> None:
