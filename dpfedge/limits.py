@@ -29,6 +29,7 @@ PREFIX_TOKENS_MAX = 1 << 17  # the longest context of any known model family
 PREFIX_KEY_MAX_BYTES = 1 * KIB  # a list of CPU features takes under 200 bytes
 TENSOR_MAX_DIM = (1 << 31) - 1  # dimensions fit a C int32 on every backend
 GOLDEN_MAX = 1024  # records of a package; the demo has one for each graph, about 20
+GOLDEN_TENSORS_MAX = 16384  # of all records; each is compared with the ports of its graph in every target
 GOLDEN_TENSOR_MAX_BYTES = 1 * GIB  # of one input or output of a golden run; a key cache of 128k tokens takes 512 MiB
 NAME_MAX_BYTES = 128  # names appear in paths, logs and C buffers
 

@@ -20,7 +20,7 @@ from dpfedge.tensors import DTYPE_BYTES, TensorSpec
 if TYPE_CHECKING:
     from dpfedge.package.manifest import Graph, Manifest
 
-__all__ = ["Golden", "GoldenTensor", "check_golden", "read_golden"]
+__all__ = ["Golden", "GoldenTensor", "check_golden", "read_golden", "read_records"]
 
 _NOT_HELD = ("bytes", "bf16")  # no array of NumPy has them
 
@@ -65,6 +65,17 @@ class Golden:
             if output.startswith(written):
                 return read + output[len(written) :]
         return None
+
+
+def read_records(node: Node) -> tuple[Golden, ...]:
+    """The records of field `golden`, without notes; FormatError names what is wrong."""
+    found = tuple(
+        record for index, item in enumerate(node.items(limits.GOLDEN_MAX)) if (record := read_golden(item, index))
+    )
+    tensors = sum(len(record.inputs) + len(record.outputs) for record in found)
+    if tensors > limits.GOLDEN_TENSORS_MAX:
+        raise node.error("too many tensors in all records", found=tensors, allowed=limits.GOLDEN_TENSORS_MAX)
+    return found
 
 
 def read_golden(node: Node, index: int = 0) -> Golden | None:

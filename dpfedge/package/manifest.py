@@ -7,7 +7,6 @@ by `verify`. Nothing here reads a file.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
@@ -15,7 +14,7 @@ from typing import Any, TypeGuard
 from dpfedge import limits
 from dpfedge.package.expression import Expression, read_expression
 from dpfedge.package.fields import Node
-from dpfedge.package.golden import Golden, read_golden
+from dpfedge.package.golden import Golden, read_records
 from dpfedge.package.prefix import BakedPrefix, read_prefix
 from dpfedge.package.sidecar import SealRecord, read_seal
 from dpfedge.tensors import DTYPE_CODES, TensorSpec
@@ -148,7 +147,7 @@ def read_manifest(value: Any, where: str) -> Manifest:
         targets=tuple(_target(node) for node in root.find("targets").items(limits.TARGETS_MAX)),
         pipeline=root.find("pipeline").free(),
         licences=tuple(_licence(node) for node in root.find("licences").items()),
-        golden=tuple(filter(None, map(read_golden, root.find("golden").items(limits.GOLDEN_MAX), itertools.count()))),
+        golden=read_records(root.find("golden")),
         seal=read_seal(root.find("seal")),
     )
 

@@ -28,7 +28,7 @@ dpf_text dpf_text_at(const dpf_package *package, uint32_t at) {
     return (dpf_text){(const char *)package->manifest + i.body, (uint32_t)i.value};
 }
 
-static int order(dpf_text a, dpf_text b) {
+int dpf_order(dpf_text a, dpf_text b) {
     if (a.nbytes != b.nbytes) return a.nbytes < b.nbytes ? -1 : 1;
     for (uint32_t i = 0; i < a.nbytes; i++) {
         if (a.bytes[i] != b.bytes[i]) return (unsigned char)a.bytes[i] < (unsigned char)b.bytes[i] ? -1 : 1;
@@ -37,7 +37,7 @@ static int order(dpf_text a, dpf_text b) {
 }
 
 bool dpf_same(dpf_text a, dpf_text b) {
-    return order(a, b) == 0;
+    return dpf_order(a, b) == 0;
 }
 
 bool dpf_is(dpf_text text, const char *word) {
@@ -205,35 +205,43 @@ rule dpf_free(check *c, const field *f) {
     return i.kind == MAP || i.kind == NOTHING ? DPF_PACKAGE_OK : dpf_refuse(c, DPF_PACKAGE_TYPE, f, 0, 0);
 }
 
-static bool before(const dpf_package *package, uint32_t a, uint32_t b) {
-    int texts = order(dpf_text_at(package, a), dpf_text_at(package, b));
-    return texts < 0 || (texts == 0 && a < b);
+static int by_text(const dpf_package *package, uint32_t a, uint32_t b) {
+    return dpf_order(dpf_text_at(package, a), dpf_text_at(package, b));
 }
 
-static void sink(const dpf_package *package, uint32_t *texts, uint32_t place, uint32_t count) {
+static bool before(const dpf_package *package, dpf_compare compare, uint32_t a, uint32_t b) {
+    int way = compare(package, a, b);
+    return way < 0 || (way == 0 && a < b);
+}
+
+static void sink(const dpf_package *package, dpf_compare compare, uint32_t *items, uint32_t place, uint32_t count) {
     for (uint32_t child; (child = 2 * place + 1) < count; place = child) {
-        if (child + 1 < count && before(package, texts[child], texts[child + 1])) child++;
-        if (!before(package, texts[place], texts[child])) return;
-        uint32_t moved = texts[place];
-        texts[place] = texts[child], texts[child] = moved;
+        if (child + 1 < count && before(package, compare, items[child], items[child + 1])) child++;
+        if (!before(package, compare, items[place], items[child])) return;
+        uint32_t moved = items[place];
+        items[place] = items[child], items[child] = moved;
     }
 }
 
 /* Heap sort: no memory, and no order of names makes it slow. */
-void dpf_sort(const dpf_package *package, uint32_t *texts, uint32_t count) {
-    for (uint32_t place = count / 2; place-- > 0;) sink(package, texts, place, count);
+void dpf_sort(const dpf_package *package, dpf_compare compare, uint32_t *items, uint32_t count) {
+    for (uint32_t place = count / 2; place-- > 0;) sink(package, compare, items, place, count);
     while (count-- > 1) {
-        uint32_t largest = texts[0];
-        texts[0] = texts[count], texts[count] = largest;
-        sink(package, texts, 0, count);
+        uint32_t largest = items[0];
+        items[0] = items[count], items[count] = largest;
+        sink(package, compare, items, 0, count);
     }
+}
+
+void dpf_sort_texts(const dpf_package *package, uint32_t *texts, uint32_t count) {
+    dpf_sort(package, by_text, texts, count);
 }
 
 uint32_t dpf_search(const dpf_package *package, const uint32_t *texts, uint32_t count, dpf_text text) {
     uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        int way = order(dpf_text_at(package, texts[middle]), text);
+        int way = dpf_order(dpf_text_at(package, texts[middle]), text);
         if (way == 0) return middle;
         if (way < 0) low = middle + 1;
         else high = middle;

@@ -110,7 +110,7 @@ rule dpf_package_read_manifest(const dpf_package_header *header, const void *man
     uint32_t place;
     package->header = *header;
     package->manifest = manifest, package->manifest_bytes = (uint32_t)header->manifest_bytes;
-    package->section_count = package->model_count = package->target_count = 0;
+    package->section_count = package->model_count = package->target_count = package->golden_count = 0;
     if (!has_sha256(manifest, header->manifest_bytes, header->manifest_sha256)) {
         return refuse(refusal, DPF_PACKAGE_MANIFEST_DIGEST, start, 0, 0);
     }

@@ -111,7 +111,7 @@ static rule check_ports(check *c, const field *ports) {
         TRY(check_dims(c, &f[DIMS]));
         names[count++] = f[NAME].at;
     }
-    dpf_sort(c->package, names, count);
+    dpf_sort_texts(c->package, names, count);
     for (uint32_t i = 1; i < count; i++) {
         bool twice = dpf_same(dpf_text_at(c->package, names[i - 1]), dpf_text_at(c->package, names[i]));
         if (twice) return dpf_refuse(c, DPF_PACKAGE_PORT_TWICE, ports, 0, 0);

@@ -83,8 +83,13 @@ dpf_text dpf_text_at(const dpf_package *package, uint32_t at);
 bool dpf_same(dpf_text a, dpf_text b);
 bool dpf_is(dpf_text text, const char *word);
 
-/* Sorts offsets of texts by text (shorter first, then by bytes), equal ones by offset. */
-void dpf_sort(const dpf_package *package, uint32_t *texts, uint32_t count);
+/* Negative, 0 or positive: shorter texts first, then by bytes. */
+int dpf_order(dpf_text a, dpf_text b);
+
+/* Sorts offsets in some order, equal ones by offset. */
+typedef int (*dpf_compare)(const dpf_package *package, uint32_t a, uint32_t b);
+void dpf_sort(const dpf_package *package, dpf_compare compare, uint32_t *items, uint32_t count);
+void dpf_sort_texts(const dpf_package *package, uint32_t *texts, uint32_t count);
 
 /* The place of a text among sorted ones, or `count`. */
 uint32_t dpf_search(const dpf_package *package, const uint32_t *texts, uint32_t count, dpf_text text);

@@ -52,7 +52,7 @@ static rule check_place(check *c, uint32_t index, uint64_t *end) {
 
 rule dpf_check_places(check *c) {
     dpf_package *package = c->package;
-    dpf_sort(package, package->section_names, package->section_count);
+    dpf_sort_texts(package, package->section_names, package->section_count);
     uint32_t repeated = first_repeated(package);
     uint64_t end = align_up(package->header.header_bytes, DPF_PACKAGE_ALIGN);
     for (uint32_t i = 0; i < package->section_count; i++) {
@@ -174,7 +174,7 @@ static uint32_t find_ids(dpf_package *package, uint32_t ids[DPF_TARGETS_MAX]) {
         dpf_find(package, package->targets[i], NAMES, 1, &ids[i]);
         sorted[i] = ids[i];
     }
-    dpf_sort(package, sorted, package->target_count);
+    dpf_sort_texts(package, sorted, package->target_count);
     for (uint32_t i = 1; i < package->target_count; i++) {
         if (!dpf_same(dpf_text_at(package, sorted[i - 1]), dpf_text_at(package, sorted[i]))) continue;
         for (uint32_t k = 0; k < first; k++) {

@@ -81,12 +81,13 @@ rule dpf_read_values(check *c, const field *f, values *v) {
     return fits ? DPF_PACKAGE_OK : dpf_refuse(c, DPF_PACKAGE_VALUES_OUTSIDE, &g[AT], 0, 0);
 }
 
-static rule check_value_map(check *c, const field *f) {
+static rule check_value_map(check *c, const field *f, uint32_t *count) {
     series list;
     field one;
     values v;
     rule broken;
     TRY(dpf_entries(c, f, DPF_PORTS_MAX, &list));
+    *count += list.left;
     while (dpf_next_port(c, &list, &one, &broken)) TRY(dpf_read_values(c, &one, &v));
     return broken;
 }
@@ -108,6 +109,7 @@ rule dpf_check_golden_fields(check *c, const field *golden) {
     static const char *const NAMES[COUNT] = {"model", "graph", "target", "section", "inputs", "outputs", "in_place"};
     series list;
     field record, f[COUNT];
+    uint32_t tensors = 0;
     TRY(dpf_items(c, golden, DPF_GOLDEN_MAX, &list));
     while (dpf_next_item(c, &list, &record)) {
         TRY(dpf_fields(c, &record, NAMES, COUNT, f));
@@ -116,11 +118,13 @@ rule dpf_check_golden_fields(check *c, const field *golden) {
         TRY(dpf_named(c, &f[GRAPH]));
         if (!dpf_absent(c->package, &f[TARGET])) TRY(dpf_named(c, &f[TARGET]));
         TRY(dpf_named(c, &f[SECTION]));
-        TRY(check_value_map(c, &f[INPUTS]));
-        TRY(check_value_map(c, &f[OUTPUTS]));
+        TRY(check_value_map(c, &f[INPUTS], &tensors));
+        TRY(check_value_map(c, &f[OUTPUTS], &tensors));
         TRY(check_pairs(c, &f[IN_PLACE]));
+        c->package->golden[c->package->golden_count++] = record.at;
     }
-    return DPF_PACKAGE_OK;
+    if (tensors <= DPF_GOLDEN_TENSORS_MAX) return DPF_PACKAGE_OK;
+    return dpf_refuse(c, DPF_PACKAGE_TENSORS_MANY, golden, tensors, DPF_GOLDEN_TENSORS_MAX);
 }
 
 static rule check_text_map(check *c, const field *f) {

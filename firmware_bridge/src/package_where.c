@@ -64,6 +64,7 @@ const char *dpf_package_rule_text(dpf_package_rule which) {
     case DPF_PACKAGE_TENSOR_LARGE: return "tensor is too large";
     case DPF_PACKAGE_VALUES_OUTSIDE: return "values lie outside the tensor";
     case DPF_PACKAGE_PREFIX_EMPTY: return "prefix holds nothing";
+    case DPF_PACKAGE_TENSORS_MANY: return "too many tensors in all records";
     case DPF_PACKAGE_SECTION_TWICE: return "two sections have one name";
     case DPF_PACKAGE_SECTION_ALIGN: return "section is not aligned";
     case DPF_PACKAGE_SECTION_OVERLAP: return "section overlaps";

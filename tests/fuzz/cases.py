@@ -12,7 +12,7 @@ from typing import Any
 
 import cbor2
 
-__all__ = ["SECTIONS_END", "WHOLE", "change", "damage", "encode", "parts"]
+__all__ = ["SECTIONS_END", "WHOLE", "change", "damage", "encode", "parts", "values"]
 
 _SIZES = {"weights": 1000, "graph": 30, "asset/tokenizer": 10, "prefix": 128, "sealed": 64, "golden": 100, "licence": 5}
 _KINDS = {"asset/tokenizer": "asset"}
@@ -33,7 +33,8 @@ SECTIONS_END = 65536 * len(_SIZES) + list(_SIZES.values())[-1]
 """Where the sections of `WHOLE` end in the file."""
 
 
-def _values(**changes: Any) -> dict[str, Any]:
+def values(**changes: Any) -> dict[str, Any]:
+    """Three numbers of a golden record, that fit port `x`."""
     return {"dtype": "f32", "dims": [1, 3], "offset": 4, "size": 12, **changes}
 
 
@@ -75,8 +76,8 @@ WHOLE: dict[str, Any] = {
     "golden": [
         {"note": "nothing"},
         {
-            "model": "llm", "graph": "step", "section": "golden", "inputs": {"x": _values()},
-            "outputs": {"y": _values(dims=[1, 3], at=[2, 0], whole=[4, 3], max_abs=0.25, rel_l2=1)},
+            "model": "llm", "graph": "step", "section": "golden", "inputs": {"x": values()},
+            "outputs": {"y": values(dims=[1, 3], at=[2, 0], whole=[4, 3], max_abs=0.25, rel_l2=1)},
             "in_place": [["present.", "past"]],
         },
     ],
@@ -127,7 +128,7 @@ _VALUES: tuple[Any, ...] = (
     ["not", ["not", ["not", ["not", ["not", ["not", ["not", ["board", "x"]]]]]]]],
     ["not", ["not", ["not", ["not", ["not", ["not", ["not", ["not", ["board", "x"]]]]]]]]],
     ["or", *[["and", *[["board", "x"]] * 255]] * 4], ["or", *[["and", *[["board", "x"]] * 250]] * 4],
-    _values(), _values(size=11), {"past": _values(offset=64)}, {"x": _values(), "past": _values()},
+    values(), values(size=11), {"past": values(offset=64)}, {"x": values(), "past": values()},
 )  # fmt: skip
 _KEYS = ("a", "b/c", "x y", "x", "y", "past", "section", "name", "at", "whole", "prefix", "target", "graph", "max_abs")
 

@@ -56,6 +56,7 @@ def with_section(**changes: Any) -> bytes:
     return whole(sections=[first, section(**changes), *rest])
 
 
+MANY_TENSORS = {**cases.WHOLE["golden"][1], "inputs": {f"p{i}": cases.values() for i in range(1024)}}
 BY_NAME: list[tuple[str, bytes, str, str]] = [
     ("duplicate_keys", b"\xa2\x61a\x00\x61a\x01", "duplicate key", "manifest byte 4"),
     ("unsorted_keys", b"\xa2\x61b\x00\x61a\x01", "keys are not sorted", "manifest byte 4"),
@@ -85,6 +86,7 @@ BY_NAME: list[tuple[str, bytes, str, str]] = [
     ("many_sections", whole(sections=[{}] * 4097), "too many elements", "manifest.sections"),
     ("many_targets", whole(targets=[{}] * 257), "too many elements", "manifest.targets"),
     ("many_models", whole(models={f"m{i}": {} for i in range(1025)}), "too many elements", "manifest.models"),
+    ("many_tensors", whole(golden=[MANY_TENSORS] * 17), "too many tensors in all records", "manifest.golden"),
     ("many_records", whole(golden=[{}] * 1025), "too many elements", "manifest.golden"),
     ("escape", with_section(name="../graph"), "bad name", "manifest.sections[1].name"),
 ]  # fmt: skip
@@ -134,6 +136,51 @@ def test_damaged_bytes__same_verdict(seed: int) -> None:
 def test_any_value__same_verdict(key: str, value: Any) -> None:
     """Any value at all under a key of the manifest."""
     both(whole(**{key: value}), sections_end=cases.SECTIONS_END)
+
+
+PORTS = ["x", "y", "past"]
+
+
+def some_ports(dice: random.Random) -> list[dict[str, Any]]:
+    """Ports of a graph, of few kinds."""
+    dims: list[list[Any]] = [[1, 3], [1, "n"], [2, 2], [], [1 << 30, 1 << 30]]
+    chosen = dice.sample(PORTS, dice.randrange(4))
+    return [{"name": name, "dtype": dice.choice(["f32", "i32"]), "dims": dice.choice(dims)} for name in chosen]
+
+
+def some_values(dice: random.Random) -> dict[str, Any]:
+    """Values for some of the ports, most of which fit."""
+    chosen = dice.sample(PORTS, dice.choice([0, 1, 1, 2, 3]))
+    sizes = [[1, 3], [1, 3], [2, 2], [], [3]]
+    found = {}
+    for name in chosen:
+        dims = dice.choice(sizes)
+        offset = dice.choice([0, 0, 0, 0, 4, 4, 4, 4, 96])
+        found[name] = {"dtype": dice.choice(["f32", "f32", "i32"]), "dims": dims, "offset": offset, "size": 4}
+        for size in dims:
+            found[name]["size"] *= size
+    return found
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_golden_records__same_verdict(seed: int) -> None:
+    """Several records about several graphs of several targets: both readers name the same one of the wrong ones."""
+    dice = random.Random(seed)
+    targets, records = [], []
+    for name in ("a", "b", "c")[: dice.choice([1, 2, 3])]:
+        graphs = {
+            graph: {"section": "graph", "inputs": some_ports(dice), "outputs": some_ports(dice)}
+            for graph in dice.sample(["step", "tail", "one"], dice.choice([1, 2, 3]))
+        }
+        models = {model: {"graphs": graphs} for model in dice.sample(["llm", "vad"], dice.choice([1, 2]))}
+        targets.append({**cases.WHOLE["targets"][1], "id": name, "models": models})
+    for _ in range(dice.choice([1, 1, 2, 4])):
+        record = {"model": dice.choice(["llm", "llm", "vad"]), "graph": dice.choice(["step", "step", "tail"])}
+        record |= {"section": "golden", "inputs": some_values(dice), "outputs": some_values(dice)}
+        records.append(record | dice.choice([{}, {}, {"target": None}, {"target": "a"}, {"target": "b"}]))
+
+    both(whole(targets=targets, golden=records, seal=None), sections_end=cases.SECTIONS_END)
 
 
 @settings(max_examples=300, deadline=None)

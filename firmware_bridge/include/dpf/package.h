@@ -56,6 +56,7 @@ enum {
     DPF_GRAPHS_MAX = 1024, /* of one model in one target */
     DPF_PORTS_MAX = 1024,  /* inputs, or outputs, of one graph */
     DPF_GOLDEN_MAX = 1024,
+    DPF_GOLDEN_TENSORS_MAX = 16384, /* of all records */
     DPF_GOLDEN_TENSOR_MAX_BYTES = 1 << 30,
     DPF_PREFIX_TOKENS_MAX = 131072,
     DPF_PREFIX_KEY_MAX_BYTES = 1024,
@@ -134,6 +135,7 @@ typedef enum dpf_package_rule {
     DPF_PACKAGE_TENSOR_LARGE = 70,
     DPF_PACKAGE_VALUES_OUTSIDE = 71, /* a part of a tensor that is not inside it */
     DPF_PACKAGE_PREFIX_EMPTY = 72,
+    DPF_PACKAGE_TENSORS_MANY = 77,
     /* places and names */
     DPF_PACKAGE_SECTION_TWICE = 60,
     DPF_PACKAGE_SECTION_ALIGN = 61,
@@ -216,12 +218,13 @@ typedef struct dpf_graph_cursor {
 /* A checked package. Read its fields through the functions below; the tables hold offsets in the manifest. */
 typedef struct dpf_package {
     const unsigned char *manifest;
-    uint32_t manifest_bytes, section_count, model_count, target_count;
+    uint32_t manifest_bytes, section_count, model_count, target_count, golden_count;
     dpf_package_header header;
     uint32_t sections[DPF_SECTIONS_MAX];
     uint32_t section_names[DPF_SECTIONS_MAX]; /* sorted by name */
     uint32_t models[DPF_MODELS_MAX];          /* names, in their order: shorter first, then by bytes */
     uint32_t targets[DPF_TARGETS_MAX];
+    uint32_t golden[DPF_GOLDEN_MAX]; /* records sorted by model and graph */
     uint32_t scratch[2 * DPF_PORTS_MAX];
 } dpf_package;
 
