@@ -18,7 +18,7 @@ from typing import NoReturn
 from dpfedge import _core
 from dpfedge.errors import LinkError, UsageError
 from dpfedge.link.ports import Bell, Consumer, Producer, RequestTable
-from dpfedge.link.ring import POLICIES, LinkSpec, LinkStats
+from dpfedge.link.ring import PLACES, POLICIES, LinkSpec, LinkStats
 
 __all__ = ["Arena"]
 
@@ -55,7 +55,7 @@ class Arena:
         Its memory is reserved here: LinkError with the needed and the free bytes when the machine has not got them.
         """
         _check(links)
-        stages = list(dict.fromkeys(stage for spec in links for stage in (spec.producer, spec.consumer)))
+        stages = list(dict.fromkeys(stage for spec in links for stage in (spec.producer, *spec.consumers)))
         rows = [_row(spec, stages) for spec in links]
         nbytes = _core.plan(name, stages, rows, requests, mmap.PAGESIZE)
         _check_memory(nbytes)
@@ -105,9 +105,19 @@ class Arena:
         """
         return self._core.producer(self._link(link), owner)
 
-    def consumer(self, link: str, owner: int) -> Consumer:
-        """The receiving port of a link; messages a former consumer had not received are still there."""
-        return self._core.consumer(self._link(link), owner)
+    def consumer(self, link: str, owner: int, stage: str | None = None) -> Consumer:
+        """The receiving port of a link; messages a former consumer had not received are still there.
+
+        `stage` says whose port, where a link has several consumers; UsageError lists them.
+        """
+        index = self._link(link)
+        stages = self.links[link].consumers
+        if stage is None and len(stages) == 1:
+            return self._core.consumer(index, owner)
+        if stage not in stages:
+            allowed = ", ".join(stages)
+            raise UsageError("which consumer's port?", where=f"link {link}", found=stage, allowed=allowed)
+        return self._core.consumer(index, owner, stages.index(stage))
 
     def bell(self, stage: str) -> Bell:
         """The bell of a stage."""
@@ -147,15 +157,19 @@ class Arena:
         return index
 
 
-def _spec(row: tuple[str, int, int, int, int, int, int], stages: Sequence[str]) -> LinkSpec:
-    name, producer, consumer, slots, policy, slot_bytes, block_ns = row
-    return LinkSpec(name, stages[producer], stages[consumer], slots, slot_bytes, POLICIES[policy], block_ns)
+_Row = tuple[str, int, tuple[int, ...], int, int, int, int]
 
 
-def _row(spec: LinkSpec, stages: Sequence[str]) -> tuple[str, int, int, int, int, int, int]:
+def _spec(row: _Row, stages: Sequence[str]) -> LinkSpec:
+    name, producer, consumers, slots, policy, slot_bytes, block_ns = row
+    first, *others = (stages[index] for index in consumers)
+    return LinkSpec(name, stages[producer], first, slots, slot_bytes, POLICIES[policy], block_ns, tuple(others))
+
+
+def _row(spec: LinkSpec, stages: Sequence[str]) -> _Row:
     policy = POLICIES.index(spec.policy)
-    producer, consumer = stages.index(spec.producer), stages.index(spec.consumer)
-    return spec.name, producer, consumer, spec.slots, policy, spec.slot_bytes, spec.block_ns
+    producer, consumers = stages.index(spec.producer), tuple(stages.index(name) for name in spec.consumers)
+    return spec.name, producer, consumers, spec.slots, policy, spec.slot_bytes, spec.block_ns
 
 
 def _check(links: Sequence[LinkSpec]) -> None:
@@ -166,6 +180,9 @@ def _check(links: Sequence[LinkSpec]) -> None:
             raise UsageError("name appears twice", where=where)
         if spec.policy not in POLICIES:
             raise UsageError("unknown policy", where=where, found=spec.policy, allowed=", ".join(POLICIES))
+        if len(set(spec.consumers)) != len(spec.consumers) or len(spec.consumers) > PLACES:
+            found, allowed = ", ".join(spec.consumers), f"up to {PLACES} different stages"
+            raise UsageError("cannot have these consumers", where=where, found=found, allowed=allowed)
         for field in ("slots", "slot_bytes"):
             value = getattr(spec, field)
             if not 1 <= value < 1 << 32:

@@ -17,6 +17,7 @@ __all__ = [
     "ERROR",
     "LAST",
     "PARTIAL",
+    "PLACES",
     "POLICIES",
     "Descriptor",
     "LinkSpec",
@@ -33,6 +34,9 @@ ERROR: int = _core.DPF_ERROR
 PARTIAL: int = _core.DPF_PARTIAL
 """Flag: the slot still grows; a later message shows the same bytes and more."""
 
+PLACES = 6
+"""Consumers a link may have."""
+
 Policy = Literal["block", "fail", "newest"]
 POLICIES: tuple[Policy, ...] = ("block", "fail", "newest")  # the position is the code in shared memory
 
@@ -41,6 +45,7 @@ POLICIES: tuple[Policy, ...] = ("block", "fail", "newest")  # the position is th
 class LinkSpec:
     """One link: `slots` cells of `slot_bytes` bytes from stage `producer` to stage `consumer`, whose bell is rung.
 
+    Each of the `others` (at most 5) gets every message too; a slot is free again when the last of them released it.
     `policy` says what `loan` does when no slot is free: `block` waits up to `block_ns` (LinkTimeout), `fail` raises
     WouldBlock, `newest` drops the oldest unread message and counts it.
     """
@@ -52,11 +57,17 @@ class LinkSpec:
     slot_bytes: int
     policy: Policy = "fail"
     block_ns: int = 1_000_000_000
+    others: tuple[str, ...] = ()
+
+    @property
+    def consumers(self) -> tuple[str, ...]:
+        """All stages that receive, `consumer` first."""
+        return (self.consumer, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStats:
-    """Counters of a link since its arena was made; the last three say what is so now."""
+    """Counters of a link since its arena was made, of all its consumers together; the last three say what is so now."""
 
     sent: int
     received: int
@@ -70,9 +81,9 @@ class LinkStats:
     copied_bytes: int
     loaned: int
     in_flight: int
-    """Slots a consumer holds."""
+    """Slots that consumers hold."""
     depth: int
-    """Messages sent and not received."""
+    """Messages sent and not received by the slowest consumer."""
 
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""

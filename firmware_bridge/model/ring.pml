@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ring protocol of ../src/ring.c and ring_reclaim.c for spin (spinroot.com): one producer, one consumer, a
- * supervisor, and a killer that ends either side between any two accesses to shared memory, also while it sleeps, and
+ * The ring protocol of ../src/ring.c and ring_reclaim.c for spin (spinroot.com): one producer, CONSUMERS consumers,
+ * a supervisor, and a killer that ends any of them between any two accesses to shared memory, also while it sleeps, and
  * makes the supervisor begin a reclaim anew at any step. ./check runs the variants and the seeded faults.
  *
  * Every load, store and compare-and-swap of the C code is one step here; what only tests look at (ghosts) changes with
@@ -16,6 +16,9 @@
 #ifndef SLOTS
 #define SLOTS 2
 #endif
+#ifndef CONSUMERS
+#define CONSUMERS 1
+#endif
 #ifndef MESSAGES
 #define MESSAGES 3
 #endif
@@ -25,32 +28,43 @@
 #ifndef CAPACITY
 #define CAPACITY 2
 #endif
+#define SIDES (CONSUMERS + 1) /* 0 .. CONSUMERS - 1 the places, CONSUMERS the producer */
+#define PRODUCER CONSUMERS
 #define NOBODY 0
 
 /* --- shared memory --- */
-byte hold_owner[SLOTS], hold_generation[SLOTS], last[SLOTS], lease_owner[SLOTS], leases[SLOTS];
-byte tail, head;
+byte hold_owner[SLOTS], hold_generation[SLOTS], last[SLOTS];
+byte lease_owner[SLOTS * CONSUMERS], leases[SLOTS * CONSUMERS]; /* of a slot and a place: AT(slot, place) */
+byte tail, head[CONSUMERS];
 byte entry_slot[CAPACITY], entry_generation[CAPACITY], entry_message[CAPACITY], entry_loan[CAPACITY];
 bool starved;
 typedef Bell { byte value; byte waiters; byte epoch; bool asleep };
-Bell bells[2]; /* 0 the producer's, 1 the consumer's; `asleep` is the kernel's side of the futex */
-byte port[2];
+Bell bells[SIDES]; /* of each side; `asleep` is the kernel's side of the futex */
+byte port[SIDES];
 byte data[SLOTS]; /* the payload: the number of its loan */
 
 /* --- ghosts --- */
 byte next = 1;          /* the next message's number; a number that was never published is skipped */
 byte loans = 1;         /* the next loan's number */
-byte published, received, dropped, lost; /* bit m: that happened to message m */
-byte newest_received;
-byte owner[2] = { 1, 2 }; /* the living incarnation of each side, or NOBODY */
-byte owners = 2;
+byte published;
+byte received[CONSUMERS], dropped[CONSUMERS], lost[CONSUMERS]; /* bit m: that happened to message m at this place */
+byte newest_received[CONSUMERS];
+byte owner[SIDES]; /* the living incarnation of each side, or NOBODY */
+byte owners;
 byte dead, kills, restarts;
 byte killed;            /* the incarnation that must end now */
 bool finished;          /* the producer has sent everything */
-byte in_hand;           /* the message the consumer holds beyond its head + 1 */
+byte in_hand[CONSUMERS]; /* the message a consumer holds beyond its head + 1 */
 
 #define BIT(m) (1 << (m))
-#define USED(s) ((last[s] < tail -> last[s] : tail) > head)
+#define AT(s, place) ((s) * CONSUMERS + (place))
+
+/* A step for each consumer; loops over a variable would multiply the states. */
+#if CONSUMERS == 1
+#define EACH_PLACE(step) step(0)
+#else
+#define EACH_PLACE(step) step(0); step(1)
+#endif
 
 inline ring_bell(which) {
     bells[which].value++;
@@ -76,55 +90,58 @@ inline wait_bell(which, seen, epoch) {
     od
 }
 
+#define SEE_QUEUED(place) used = used || low > head[place]
+#define SEE_LEASED(place) used = used || lease_owner[AT(found, place)] != NOBODY
+
 /* slot_free and the compare-and-swap behind it, for each slot in turn; `found` is SLOTS when there is none */
-inline take_free_slot(me, found, generation, low, high, leased) {
+inline take_free_slot(me, found, generation, low, high, used) {
     found = 0;
     do
     :: found == SLOTS -> break
     :: else ->
         if
-        :: atomic { hold_owner[found] == NOBODY -> generation = hold_generation[found] };
-#ifdef FAULT_LEASE_FIRST
-            leased = lease_owner[found];
-#endif
+        :: atomic { hold_owner[found] == NOBODY -> generation = hold_generation[found]; used = false };
             low = last[found];
             high = tail;
-            low = (low < high -> low : high);
-            if
-            :: low > head
-            :: else ->
-#ifndef FAULT_LEASE_FIRST
-                leased = lease_owner[found];
+            d_step { low = (low < high -> low : high); high = 0 };
+#ifdef FAULT_LEASE_FIRST
+            EACH_PLACE(SEE_LEASED);
+            EACH_PLACE(SEE_QUEUED);
+#else
+            EACH_PLACE(SEE_QUEUED);
+            EACH_PLACE(SEE_LEASED);
 #endif
-                if
-                :: atomic {
-                    leased == NOBODY && hold_owner[found] == NOBODY && hold_generation[found] == generation ->
-                        generation++;
-                        hold_owner[found] = me;
-                        hold_generation[found] = generation
-                   };
-                   break
-                :: else
-                fi
+            low = 0;
+            if
+            :: atomic {
+                !used && hold_owner[found] == NOBODY && hold_generation[found] == generation ->
+                    generation++;
+                    hold_owner[found] = me;
+                    hold_generation[found] = generation
+               };
+               break
+            :: else
             fi
         :: else
         fi;
-        found++
+        atomic { used = false; generation = 0; found++ }
     od
 }
 
 #ifdef NEWEST
-inline drop_oldest(low, high) {
-    low = head;
-    high = tail;
-    if
-    :: high == low
-    :: else ->
-        if
-        :: atomic { head == low -> dropped = dropped | BIT(entry_message[low % CAPACITY]); head++ }
-        :: else
-        fi
+#define SEE_OLDEST(place) low = (head[place] < low -> head[place] : low)
+#define DROP(place)                                                                                              \
+    if                                                                                                           \
+    :: atomic { low < high && head[place] == low -> dropped[place] = dropped[place] | BIT(entry_message[low % CAPACITY]); head[place]++ } \
+    :: else                                                                                                      \
     fi
+
+inline drop_oldest(low, high) {
+    high = tail;
+    low = high;
+    EACH_PLACE(SEE_OLDEST);
+    EACH_PLACE(DROP);
+    atomic { low = 0; high = 0 }
 }
 #endif
 
@@ -152,21 +169,23 @@ inline send(me, slot, generation, loan, keep, position) {
             hold_owner[slot] = NOBODY
         }
     fi;
-    ring_bell(1)
+    position = 0;
+    EACH_PLACE(ring_bell)
 }
 
 proctype Producer(byte me) {
-    byte slot, generation, loan, seen, epoch, low, high, leased;
+    byte slot, generation, loan, seen, epoch, low, high;
+    bool used;
     {
-        atomic { assert(port[0] == NOBODY); port[0] = me };
+        atomic { assert(port[PRODUCER] == NOBODY); port[PRODUCER] = me };
         do
         :: next > MESSAGES -> break
         :: else ->
-            seen = bells[0].value;
-            take_free_slot(me, slot, generation, low, high, leased);
+            seen = bells[PRODUCER].value;
+            take_free_slot(me, slot, generation, low, high, used);
 #ifdef NEWEST
             if
-            :: slot == SLOTS -> drop_oldest(low, high); take_free_slot(me, slot, generation, low, high, leased)
+            :: slot == SLOTS -> drop_oldest(low, high); take_free_slot(me, slot, generation, low, high, used)
             :: else
             fi;
 #endif
@@ -176,12 +195,12 @@ proctype Producer(byte me) {
 #ifdef FAULT_NO_SECOND_LOOK
                 skip
 #else
-                take_free_slot(me, slot, generation, low, high, leased)
+                take_free_slot(me, slot, generation, low, high, used)
 #endif
             :: else
             fi;
             if
-            :: slot == SLOTS -> wait_bell(0, seen, epoch)
+            :: slot == SLOTS -> wait_bell(PRODUCER, seen, epoch)
             :: else ->
                 atomic { loan = loans; loans++; data[slot] = loan };
 #ifdef PARTIAL
@@ -192,7 +211,7 @@ proctype Producer(byte me) {
         od;
         finished = true
     } unless {
-        atomic { killed == me -> killed = NOBODY; owner[0] = NOBODY; dead = me }
+        atomic { killed == me -> killed = NOBODY; owner[PRODUCER] = NOBODY; dead = me }
     }
 }
 
@@ -200,34 +219,34 @@ inline freed() {
     if
     :: starved ->
         if
-        :: atomic { starved -> starved = false }; ring_bell(0)
+        :: atomic { starved -> starved = false }; ring_bell(PRODUCER)
         :: else
         fi
     :: else
     fi
 }
 
-inline release(me, slot) {
+inline release(me, at) {
     atomic {
-        assert(lease_owner[slot] == me && leases[slot] > 0);
-        leases[slot]--;
-        if :: leases[slot] == 0 -> lease_owner[slot] = NOBODY :: else fi
+        assert(lease_owner[at] == me && leases[at] > 0);
+        leases[at]--;
+        if :: leases[at] == 0 -> lease_owner[at] = NOBODY :: else fi
     };
     freed()
 }
 
-proctype Consumer(byte me) {
+proctype Consumer(byte me, place) {
     byte slot, generation, message, loan, seen, epoch, position, end;
     {
-        atomic { assert(port[1] == NOBODY); port[1] = me };
+        atomic { assert(port[place] == NOBODY); port[place] = me };
         do
         :: true ->
-            seen = bells[1].value;
+            seen = bells[place].value;
 again:
-            position = head;
+            position = head[place];
             end = tail;
             if
-            :: position == end -> wait_bell(1, seen, epoch)
+            :: position == end -> wait_bell(place, seen, epoch)
             :: else ->
                 slot = entry_slot[position % CAPACITY];
                 d_step {
@@ -237,55 +256,77 @@ again:
                 };
 #ifndef FAULT_HEAD_BEFORE_LEASE
                 atomic {
-                    assert(lease_owner[slot] == NOBODY || lease_owner[slot] == me);
-                    lease_owner[slot] = me;
-                    leases[slot]++
+                    assert(lease_owner[AT(slot, place)] == NOBODY || lease_owner[AT(slot, place)] == me);
+                    lease_owner[AT(slot, place)] = me;
+                    leases[AT(slot, place)]++
                 };
 #endif
                 if
                 :: atomic {
-                    head == position ->
-                        head++;
-                        in_hand = message;
-                        assert(message > newest_received);
-                        newest_received = message
+                    head[place] == position ->
+                        head[place]++;
+                        in_hand[place] = message;
+                        assert(message > newest_received[place]);
+                        newest_received[place] = message
                    }
-                :: else -> release(me, slot); goto again
+                :: else -> release(me, AT(slot, place)); goto again
                 fi;
 #ifdef FAULT_HEAD_BEFORE_LEASE
-                atomic { lease_owner[slot] = me; leases[slot]++ };
+                atomic { lease_owner[AT(slot, place)] = me; leases[AT(slot, place)]++ };
 #endif
                 assert(hold_generation[slot] == generation);
                 assert(data[slot] == loan);
-                assert(!(received & BIT(message)));
+                assert(!(received[place] & BIT(message)));
                 /* the payload is read until the release, and stays what it was */
                 atomic {
                     assert(data[slot] == loan);
-                    received = received | BIT(message);
-                    in_hand = 0
+                    received[place] = received[place] | BIT(message);
+                    in_hand[place] = 0
                 };
-                release(me, slot)
+                release(me, AT(slot, place))
             fi
         od
     } unless {
         atomic {
             killed == me ->
                 killed = NOBODY;
-                lost = lost | (in_hand -> BIT(in_hand) : 0);
-                in_hand = 0;
-                owner[1] = NOBODY;
+                lost[place] = lost[place] | (in_hand[place] -> BIT(in_hand[place]) : 0);
+                in_hand[place] = 0;
+                owner[place] = NOBODY;
                 dead = me
         }
     }
 }
 
+inline start(side) {
+    owners++;
+    owner[side] = owners;
+    if
+    :: side == PRODUCER -> run Producer(owners)
+    :: else -> run Consumer(owners, side)
+    fi
+}
+
 /* What whoever supervises does with a death: reclaim, which may itself be cut short and repeated, then a successor. */
+#define CLEAR_LEASE(place)                                                                                       \
+    if                                                                                                           \
+    :: atomic { lease_owner[AT(slot, place)] == dead -> lease_owner[AT(slot, place)] = NOBODY; leases[AT(slot, place)] = 0 } \
+    :: else                                                                                                      \
+    fi
+#define DETACH(side) if :: atomic { port[side] == dead -> port[side] = NOBODY } :: else fi
+#define RESET(side)                                                                                              \
+    atomic { bells[side].epoch++; bells[side].waiters = 0 };                                                     \
+    bells[side].value++;                                                                                         \
+    bells[side].asleep = false
+
 active proctype Supervisor() {
-    byte slot, was, end, side;
-    atomic { run Producer(1); run Consumer(2) };
+    byte slot, was, end;
+    atomic {
+        start(PRODUCER);
+        EACH_PLACE(start)
+    };
     do
     :: dead != NOBODY ->
-        side = (owner[0] == NOBODY -> 0 : 1);
 begin:
         slot = 0;
         do
@@ -299,55 +340,65 @@ begin:
                 if :: atomic { last[slot] == was -> last[slot] = end } :: else fi
             :: else
             fi;
+            atomic { was = 0; end = 0 };
             if :: atomic { hold_owner[slot] == dead -> hold_owner[slot] = NOBODY } :: else fi;
-            if :: atomic { lease_owner[slot] == dead -> lease_owner[slot] = NOBODY; leases[slot] = 0 } :: else fi;
+            EACH_PLACE(CLEAR_LEASE);
             slot++
         od;
-        if :: atomic { port[0] == dead -> port[0] = NOBODY } :: else fi;
-        if :: atomic { port[1] == dead -> port[1] = NOBODY } :: else fi;
+        DETACH(PRODUCER);
+        EACH_PLACE(DETACH);
         if :: restarts < 1 -> restarts++; goto begin :: true fi;
 #ifndef FAULT_NO_BELL
-        side = 0;
-        do
-        :: side == 2 -> break
-        :: else ->
-            atomic { bells[side].epoch++; bells[side].waiters = 0 };
-            bells[side].value++;
-            bells[side].asleep = false;
-            side++
-        od;
+        RESET(PRODUCER);
+        EACH_PLACE(RESET);
 #endif
         atomic {
-            side = (owner[0] == NOBODY -> 0 : 1);
-            owners++;
-            owner[side] = owners;
+            slot = 0;
             dead = NOBODY;
             if
-            :: side == 0 && !finished -> run Producer(owners)
-            :: side == 0 && finished -> owner[0] = NOBODY
-            :: else -> run Consumer(owners)
+            :: owner[PRODUCER] == NOBODY -> start(PRODUCER)
+            :: owner[0] == NOBODY -> start(0)
+#if CONSUMERS > 1
+            :: owner[1] == NOBODY -> start(1)
+#endif
             fi
         }
     od
 }
 
+#define KILL(side)                                                                                               \
+    atomic {                                                                                                     \
+        kills < KILLS && killed == NOBODY && dead == NOBODY && owner[side] != NOBODY && !(side == PRODUCER && finished) -> \
+            killed = owner[side];                                                                                \
+            kills++                                                                                              \
+    }
+
 active proctype Killer() {
     do
-    :: atomic { kills < KILLS && killed == NOBODY && dead == NOBODY && owner[0] != NOBODY && !finished -> killed = owner[0]; kills++ }
-    :: atomic { kills < KILLS && killed == NOBODY && dead == NOBODY && owner[1] != NOBODY -> killed = owner[1]; kills++ }
+    :: KILL(PRODUCER)
+    :: KILL(0)
+#if CONSUMERS > 1
+    :: KILL(1)
+#endif
     :: break
     od
 }
 
 active proctype Monitor() {
-    byte slot;
+    byte slot, i;
     timeout;
     assert(finished);
-    assert(head == tail);
-    assert(published == (received | dropped | lost));
-    assert(!(received & dropped) && !(received & lost) && !(dropped & lost));
     do
-    :: slot == SLOTS -> break
-    :: else -> assert(hold_owner[slot] == NOBODY && lease_owner[slot] == NOBODY && !USED(slot)); slot++
+    :: i == CONSUMERS -> break
+    :: else ->
+        assert(head[i] == tail);
+        assert(published == (received[i] | dropped[i] | lost[i]));
+        assert(!(received[i] & dropped[i]) && !(received[i] & lost[i]) && !(dropped[i] & lost[i]));
+        slot = 0;
+        do
+        :: slot == SLOTS -> break
+        :: else -> assert(hold_owner[slot] == NOBODY && lease_owner[AT(slot, i)] == NOBODY); slot++
+        od;
+        i++
     od
 }

@@ -23,7 +23,7 @@ typedef struct {
     dpf_arena arena;
     void *base;
     uint64_t nbytes;
-    uint32_t *attached; /* per ring: producers, consumers of this process */
+    uint32_t *attached; /* per ring: producers, and consumers of each place, of this process */
     bool closed;
 } ArenaObject;
 
@@ -33,6 +33,7 @@ typedef struct {
     ArenaObject *arena;
     dpf_ring ring;
     uint32_t index;
+    uint32_t place; /* of a consumer */
     uint32_t owner;
     uint32_t fork;
     uint32_t live;
@@ -98,7 +99,7 @@ bool core_read_keywords(PyObject *const *values, PyObject *names, PyObject **fou
 bool core_read_message(PyObject **found, const RightObject *loan, dpf_descriptor *descriptor);
 
 /* ports.c */
-PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, uint32_t owner);
+PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, uint32_t place, uint32_t owner);
 void core_port_settle(PortObject *port); /* detaches a closed port whose last right ended */
 
 bool core_add_arena(PyObject *module);

@@ -28,11 +28,17 @@ static bool copy_text(PyObject *text, char *to) {
 }
 
 static bool read_link(PyObject *item, dpf_link_spec *link) {
-    PyObject *name;
+    PyObject *name, *consumers;
     unsigned long long slot_bytes, block_ns;
-    if (!PyArg_ParseTuple(item, "UIIIIKK", &name, &link->producer, &link->consumer, &link->slots, &link->policy,
+    if (!PyArg_ParseTuple(item, "UIO!IIKK", &name, &link->producer, &PyTuple_Type, &consumers, &link->slots, &link->policy,
                           &slot_bytes, &block_ns)) {
         return false;
+    }
+    link->places = (uint32_t)PyTuple_Size(consumers);
+    for (uint32_t i = 0; i < link->places && i < DPF_PLACES; i++) {
+        uint64_t stage;
+        if (!core_unsigned(PyTuple_GetItem(consumers, i), "consumer", UINT32_MAX, &stage)) return false;
+        link->consumer[i] = (uint32_t)stage;
     }
     link->slot_bytes = slot_bytes;
     link->block_ns = block_ns;
@@ -74,8 +80,9 @@ static bool plan_read(PyObject *args, Plan *plan, uint64_t *nbytes) {
     if (!copy_text(name, plan->name) || !read_lists(plan, stages, links)) return false;
     if (dpf_arena_plan(&plan->spec, nbytes) == DPF_OK) return true;
     core_raise(core_usage_error, "arena", "a size is out of range", NULL,
-               PyUnicode_FromFormat("1..%d stages, 1..%d links, 1..%d requests, 1..%d slots of 1..4294967295 bytes",
-                                    DPF_BELLS_MAX, DPF_RINGS_MAX, DPF_REQUESTS_MAX, DPF_SLOTS_MAX),
+               PyUnicode_FromFormat("1..%d stages, 1..%d links, 1..%d consumers of each, 1..%d requests, 1..%d slots of "
+                                    "1..4294967295 bytes",
+                                    DPF_BELLS_MAX, DPF_RINGS_MAX, DPF_PLACES, DPF_REQUESTS_MAX, DPF_SLOTS_MAX),
                NULL);
     return false;
 }
@@ -165,7 +172,7 @@ static PyObject *arena_open(PyObject *module, PyObject *arg) {
         Py_DECREF(self);
         return corrupt("arena");
     }
-    self->attached = PyMem_Calloc(2u * self->arena.ring_count, sizeof *self->attached);
+    self->attached = PyMem_Calloc((1u + DPF_PLACES) * self->arena.ring_count, sizeof *self->attached);
     if (self->attached == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
@@ -189,12 +196,12 @@ static bool usable(ArenaObject *self) {
 
 static PyObject *port(PyObject *object, PyObject *args, PyTypeObject *type) {
     ArenaObject *self = (ArenaObject *)object;
-    unsigned int index;
+    unsigned int index, place = 0;
     PyObject *owner;
     uint64_t number;
-    if (!PyArg_ParseTuple(args, "IO", &index, &owner) || !usable(self)) return NULL;
+    if (!PyArg_ParseTuple(args, "IO|I", &index, &owner, &place) || !usable(self)) return NULL;
     if (!core_unsigned(owner, "owner", UINT32_MAX, &number)) return NULL;
-    return core_port_new(type, self, index, (uint32_t)number);
+    return core_port_new(type, self, index, place, (uint32_t)number);
 }
 
 static PyObject *arena_producer(PyObject *self, PyObject *args) {
@@ -254,14 +261,19 @@ static PyObject *arena_stats(PyObject *object, PyObject *arg) {
                          s.copied_bytes, s.loaned, s.leased, s.depth);
 }
 
-/* index -> (name, producer bell, consumer bell, slots, policy, slot_bytes, block_ns) */
+/* index -> (name, producer bell, consumer bells, slots, policy, slot_bytes, block_ns) */
 static PyObject *arena_link(PyObject *object, PyObject *arg) {
     ArenaObject *self = (ArenaObject *)object;
     dpf_ring ring;
     if (!ring_of(self, arg, &ring)) return NULL;
-    return Py_BuildValue("(sIIIIKK)", ring.name, (unsigned)(ring.producer_bell - self->arena.bells),
-                         (unsigned)(ring.consumer_bell - self->arena.bells), ring.count, ring.policy, ring.slot_bytes,
-                         ring.block_ns);
+    PyObject *consumers = PyTuple_New(ring.places);
+    for (uint32_t i = 0; consumers != NULL && i < ring.places; i++) {
+        PyObject *bell = PyLong_FromSsize_t(ring.consumer_bell[i] - self->arena.bells);
+        if (bell == NULL || PyTuple_SetItem(consumers, i, bell) < 0) Py_CLEAR(consumers);
+    }
+    if (consumers == NULL) return NULL;
+    return Py_BuildValue("(sINIIKK)", ring.name, (unsigned)(ring.producer_bell - self->arena.bells), consumers,
+                         ring.count, ring.policy, ring.slot_bytes, ring.block_ns);
 }
 
 static PyObject *arena_stage(PyObject *object, PyObject *arg) {
@@ -297,7 +309,7 @@ static PyObject *get_stage_count(PyObject *object, void *closure) {
 
 static PyMethodDef methods[] = {
     {"producer", arena_producer, METH_VARARGS, "producer(link, owner): take the sending port of a link."},
-    {"consumer", arena_consumer, METH_VARARGS, "consumer(link, owner): take the receiving port of a link."},
+    {"consumer", arena_consumer, METH_VARARGS, "consumer(link, owner, place=0): take a receiving port of a link."},
     {"bell", arena_bell, METH_O, "bell(stage): the bell of a stage, by index."},
     {"requests", arena_requests, METH_NOARGS, "The request table."},
     {"reclaim", arena_reclaim, METH_O, "reclaim(owner): free what a dead owner had; counts per link."},

@@ -12,7 +12,7 @@ static bool is_producer(const PortObject *self) {
 }
 
 static uint32_t *attach_count(PortObject *self) {
-    return &self->arena->attached[2 * self->index + (is_producer(self) ? 0 : 1)];
+    return &self->arena->attached[(1 + DPF_PLACES) * self->index + (is_producer(self) ? 0 : 1 + self->place)];
 }
 
 static void detach(PortObject *self) {
@@ -22,7 +22,7 @@ static void detach(PortObject *self) {
     if (is_producer(self)) {
         dpf_ring_detach_producer(&self->ring, self->owner);
     } else {
-        dpf_ring_detach_consumer(&self->ring, self->owner);
+        dpf_ring_detach_consumer(&self->ring, self->place, self->owner);
     }
 }
 
@@ -31,15 +31,19 @@ void core_port_settle(PortObject *self) {
 }
 
 static PyObject *attach_error(PortObject *self, dpf_result result) {
-    uint32_t other = is_producer(self) ? self->ring.control->owner : self->ring.control->place[0].owner;
-    if (result == DPF_BAD) return core_raise(core_usage_error, "owner", "0 is nobody", NULL, NULL, NULL);
+    uint32_t other = is_producer(self) ? self->ring.control->owner : self->ring.control->place[self->place].owner;
+    if (result == DPF_BAD && self->owner == 0) return core_raise(core_usage_error, "owner", "0 is nobody", NULL, NULL, NULL);
+    if (result == DPF_BAD) {
+        return core_raise(core_usage_error, self->ring.name, "no such consumer place", PyLong_FromUnsignedLong(self->place),
+                          PyUnicode_FromFormat("0..%u", self->ring.places - 1), NULL);
+    }
     return core_raise(core_link_error, self->ring.name,
                       is_producer(self) ? "already has a producer" : "already has a consumer",
                       PyUnicode_FromFormat("owner %lu", (unsigned long)other), NULL,
                       "close that port, or reclaim its owner after its death");
 }
 
-PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, uint32_t owner) {
+PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, uint32_t place, uint32_t owner) {
     dpf_ring ring;
     if (dpf_arena_ring(&arena->arena, index, &ring) != DPF_OK) {
         return core_raise(core_link_error, "arena", "no such link, or its directory entry was overwritten", NULL, NULL, NULL);
@@ -49,12 +53,13 @@ PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, 
     self->arena = (ArenaObject *)Py_NewRef((PyObject *)arena);
     self->ring = ring;
     self->index = index;
+    self->place = place;
     self->owner = owner;
     self->fork = core_fork;
     self->live = 0;
     self->closed = self->attached = false;
     dpf_result result = is_producer(self) ? dpf_ring_attach_producer(&self->ring, owner)
-                                          : dpf_ring_attach_consumer(&self->ring, owner);
+                                          : dpf_ring_attach_consumer(&self->ring, place, owner);
     if (result != DPF_OK) {
         attach_error(self, result);
         Py_DECREF(self);
@@ -106,14 +111,22 @@ static dpf_result wait_for_slot(PortObject *self, uint64_t bound_ns, dpf_descrip
     }
 }
 
+/* Whether every place has a consumer. */
+static bool seated(const dpf_ring *ring) {
+    for (uint32_t i = 0; i < ring->places; i++) {
+        if (ring->control->place[i].owner == 0) return false;
+    }
+    return true;
+}
+
 static PyObject *no_slot(PortObject *self) {
     PyObject *found = PyUnicode_FromFormat("all %lu slots in use", (unsigned long)self->ring.count);
     if (self->ring.policy != DPF_POLICY_BLOCK) {
         return core_raise(core_would_block, self->ring.name, "no slot is free", found, NULL,
                           "wait for this stage's bell, or give the link more slots");
     }
-    if (self->ring.control->place[0].owner == 0) {
-        return core_raise(core_peer_gone, self->ring.name, "no slot became free and the consumer is gone", found, NULL, NULL);
+    if (!seated(&self->ring)) {
+        return core_raise(core_peer_gone, self->ring.name, "no slot became free and a consumer is gone", found, NULL, NULL);
     }
     return core_raise(core_link_timeout, self->ring.name, "no slot became free", found, NULL, "give the link more slots");
 }
@@ -253,8 +266,15 @@ static PyObject *consumer_receive(PyObject *object, PyObject *none) {
 }
 
 static PyObject *get_depth(PyObject *object, void *closure) {
+    PortObject *self = (PortObject *)object;
+    uint32_t most = 0;
     (void)closure;
-    return PyLong_FromUnsignedLong(dpf_ring_depth(&((PortObject *)object)->ring));
+    if (!is_producer(self)) return PyLong_FromUnsignedLong(dpf_ring_depth(&self->ring, self->place));
+    for (uint32_t i = 0; i < self->ring.places; i++) {
+        uint32_t depth = dpf_ring_depth(&self->ring, i);
+        if (depth > most) most = depth;
+    }
+    return PyLong_FromUnsignedLong(most);
 }
 
 static PyObject *get_link(PyObject *object, void *closure) {
@@ -266,7 +286,8 @@ static PyObject *get_peer(PyObject *object, void *closure) {
     PortObject *self = (PortObject *)object;
     (void)closure;
     dpf_control *control = self->ring.control;
-    return PyLong_FromUnsignedLong(is_producer(self) ? control->place[0].owner : control->owner);
+    if (!is_producer(self)) return PyLong_FromUnsignedLong(control->owner);
+    return PyLong_FromUnsignedLong(seated(&self->ring) ? control->place[0].owner : 0);
 }
 
 #define PORT_MEMBERS                                                                                  \
@@ -280,8 +301,8 @@ static PyMemberDef members[] = {PORT_MEMBERS};
 
 static PyGetSetDef properties[] = {
     {"link", get_link, NULL, "Name of the link.", NULL},
-    {"peer", get_peer, NULL, "Owner of the port at the other end; 0 when nobody has it.", NULL},
-    {"depth", get_depth, NULL, "Messages sent and not received.", NULL},
+    {"peer", get_peer, NULL, "Owner of the port at the other end, the first of several; 0 when one has no owner.", NULL},
+    {"depth", get_depth, NULL, "Messages sent and not received, by the slowest consumer for a producer.", NULL},
     {0},
 };
 

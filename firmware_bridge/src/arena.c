@@ -36,8 +36,20 @@ static uint32_t capacity_for(uint32_t slots) {
     return capacity;
 }
 
+/* Whether each place has a stage of its own. */
+static bool places_valid(const uint32_t *consumer, uint32_t places, uint32_t stages) {
+    if (places < 1 || places > DPF_PLACES) return false;
+    for (uint32_t i = 0; i < places; i++) {
+        if (consumer[i] >= stages) return false;
+        for (uint32_t j = 0; j < i; j++) {
+            if (consumer[j] == consumer[i]) return false;
+        }
+    }
+    return true;
+}
+
 static bool link_valid(const dpf_link_spec *link, uint32_t stages) {
-    return named(link->name) && link->producer < stages && link->consumer < stages && link->slots >= 1 &&
+    return named(link->name) && link->producer < stages && places_valid(link->consumer, link->places, stages) && link->slots >= 1 &&
            link->slots <= DPF_SLOTS_MAX && link->slot_bytes >= 1 && link->slot_bytes <= UINT32_MAX &&
            link->policy <= DPF_POLICY_NEWEST;
 }
@@ -77,16 +89,16 @@ static dpf_ring_header ring_for(const dpf_link_spec *link, uint32_t page, uint64
     uint64_t unit = link->slot_bytes > page ? page : DPF_LINE;
     dpf_ring_header header = {
         .producer = link->producer,
-        .consumer = link->consumer,
+        .places = link->places,
         .slots = link->slots,
         .capacity = capacity_for(link->slots),
         .policy = link->policy,
-        .places = 1,
         .slot_bytes = link->slot_bytes,
         .stride = align(link->slot_bytes, unit),
         .block_ns = link->block_ns,
         .control_at = align(*end, DPF_LINE),
     };
+    for (uint32_t i = 0; i < link->places; i++) header.consumer[i] = link->consumer[i];
     header.entries_at = header.control_at + sizeof(dpf_control);
     header.states_at = header.entries_at + header.capacity * sizeof(dpf_entry);
     header.slots_at = align(header.states_at + header.slots * sizeof(dpf_slot_state), unit);
@@ -165,9 +177,10 @@ dpf_result dpf_arena_open(void *base, uint64_t nbytes, dpf_arena *arena) {
 }
 
 static bool ring_valid(const dpf_arena *arena, const dpf_ring_header *header) {
-    return named(header->name) && header->producer < arena->bell_count && header->consumer < arena->bell_count &&
+    return named(header->name) && header->producer < arena->bell_count &&
+           places_valid(header->consumer, header->places, arena->bell_count) &&
            header->slots >= 1 && header->slots <= DPF_SLOTS_MAX && power_of_two(header->capacity) &&
-           header->capacity >= 4 * header->slots && header->policy <= DPF_POLICY_NEWEST && header->places == 1 &&
+           header->capacity >= 4 * header->slots && header->policy <= DPF_POLICY_NEWEST &&
            header->slot_bytes >= 1 && header->slot_bytes <= UINT32_MAX && header->stride >= header->slot_bytes &&
            fits(header->control_at, 1, sizeof(dpf_control), arena->nbytes) &&
            fits(header->entries_at, header->capacity, sizeof(dpf_entry), arena->nbytes) &&
@@ -185,14 +198,15 @@ dpf_result dpf_arena_ring(const dpf_arena *arena, uint32_t index, dpf_ring *ring
         .states = (dpf_slot_state *)(arena->base + header.states_at),
         .slots = arena->base + header.slots_at,
         .producer_bell = &arena->bells[header.producer],
-        .consumer_bell = &arena->bells[header.consumer],
         .slot_bytes = header.slot_bytes,
         .stride = header.stride,
         .block_ns = header.block_ns,
         .count = header.slots,
         .capacity = header.capacity,
         .policy = header.policy,
+        .places = header.places,
     };
+    for (uint32_t i = 0; i < header.places; i++) ring->consumer_bell[i] = &arena->bells[header.consumer[i]];
     copy_name(ring->name, header.name);
     return DPF_OK;
 }

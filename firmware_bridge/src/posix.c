@@ -105,7 +105,9 @@ void dpf_bell_wake(dpf_bell *bell) {
 }
 
 void dpf_ring_wake(dpf_ring *ring) {
-    if (ring->wake & DPF_WAKE_CONSUMER) dpf_bell_wake(ring->consumer_bell);
+    for (uint32_t i = 0; i < ring->places; i++) {
+        if (ring->wake & (uint32_t)DPF_WAKE_CONSUMER << i) dpf_bell_wake(ring->consumer_bell[i]);
+    }
     if (ring->wake & DPF_WAKE_PRODUCER) dpf_bell_wake(ring->producer_bell);
     ring->wake = 0;
 }

@@ -49,8 +49,13 @@ static bool slot_free(const dpf_ring *ring, const dpf_slot_state *state, uint64_
     if (low(*hold) != 0) return false;
     /* `last` beyond `tail`: the producer died before it published that descriptor; an earlier one may still wait. */
     uint64_t last = load(&state->last), tail = load(&ring->control->tail);
-    if ((last < tail ? last : tail) > load(&ring->control->place[0].head)) return false;
-    return load(&state->lease[0]) == 0;
+    for (uint32_t i = 0; i < ring->places; i++) {
+        if ((last < tail ? last : tail) > load(&ring->control->place[i].head)) return false;
+    }
+    for (uint32_t i = 0; i < ring->places; i++) {
+        if (load(&state->lease[i]) != 0) return false;
+    }
+    return true;
 }
 
 static bool take_free_slot(dpf_ring *ring, uint32_t owner, uint32_t *slot, uint32_t *generation) {
@@ -76,14 +81,26 @@ static void starve(dpf_ring *ring) {
     DPF_STEP();
 }
 
-/* Drops the oldest unread message; false when there is none. */
+/* The most descriptors that any place has not read; a place whose position makes no sense counts as more than capacity. */
+static uint64_t unread(const dpf_ring *ring, uint64_t tail) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < ring->places; i++) {
+        uint64_t depth = tail - load(&ring->control->place[i].head);
+        if (depth > most) most = depth;
+    }
+    return most;
+}
+
+/* Drops the oldest unread message for every consumer that has not read it; false when there is none. */
 static bool drop_oldest(dpf_ring *ring) {
-    uint64_t head = load(&ring->control->place[0].head);
-    uint64_t depth = load(&ring->control->tail) - head;
+    uint64_t tail = load(&ring->control->tail), depth = unread(ring, tail);
     if (depth == 0 || depth > ring->capacity) return false;
-    if (swap(&ring->control->place[0].head, &head, head + 1)) {
-        DPF_STEP();
-        add(&ring->control->dropped, 1);
+    for (uint32_t i = 0; i < ring->places; i++) {
+        uint64_t head = tail - depth;
+        if (swap(&ring->control->place[i].head, &head, head + 1)) {
+            DPF_STEP();
+            add(&ring->control->dropped, 1);
+        }
     }
     return true;
 }
@@ -102,11 +119,11 @@ dpf_result dpf_ring_loan(dpf_ring *ring, uint32_t owner, uint32_t *slot, uint32_
     return DPF_FULL;
 }
 
-/* Puts a ring whose positions make no sense back to "nothing unread". */
-static dpf_result resync(dpf_ring *ring, uint64_t head, uint64_t tail) {
-    swap(&ring->control->place[0].head, &head, tail);
+/* Puts a place whose position makes no sense back to "nothing unread". */
+static dpf_result resync(dpf_place *place, uint64_t head, uint64_t tail) {
+    swap(&place->head, &head, tail);
     DPF_STEP();
-    add(&ring->control->place[0].corrupt, 1);
+    add(&place->corrupt, 1);
     return DPF_CORRUPT;
 }
 
@@ -135,10 +152,13 @@ static void read_entry(const dpf_entry *entry, dpf_descriptor *descriptor) {
 
 /* Whether a descriptor more fits; partial ones leave room for a final one of every slot. */
 static dpf_result room(dpf_ring *ring, bool partial, uint64_t tail) {
-    uint64_t head = load(&ring->control->place[0].head);
     uint64_t limit = partial ? ring->capacity - ring->count : ring->capacity;
-    if (tail - head > ring->capacity) return resync(ring, head, tail);
-    return tail - head < limit ? DPF_OK : DPF_FULL;
+    for (uint32_t i = 0; i < ring->places; i++) {
+        uint64_t head = load(&ring->control->place[i].head);
+        if (tail - head > ring->capacity) return resync(&ring->control->place[i], head, tail);
+        if (tail - head >= limit) return DPF_FULL;
+    }
+    return DPF_OK;
 }
 
 dpf_result dpf_ring_send(dpf_ring *ring, uint32_t owner, const dpf_descriptor *descriptor, bool keep) {
@@ -166,8 +186,10 @@ dpf_result dpf_ring_send(dpf_ring *ring, uint32_t owner, const dpf_descriptor *d
         swap(&state->hold, &held, pack(0, descriptor->generation));
         DPF_STEP();
     }
-    if (dpf_bell_ring(ring->consumer_bell)) ring->wake |= DPF_WAKE_CONSUMER;
-    DPF_STEP();
+    for (uint32_t i = 0; i < ring->places; i++) {
+        if (dpf_bell_ring(ring->consumer_bell[i])) ring->wake |= (uint32_t)DPF_WAKE_CONSUMER << i;
+        DPF_STEP();
+    }
     return DPF_OK;
 }
 
@@ -196,11 +218,11 @@ bool dpf_ring_holds(const dpf_ring *ring, uint32_t owner, uint32_t slot, uint32_
 bool dpf_ring_leases(const dpf_ring *ring, uint32_t owner, uint32_t slot, uint32_t generation) {
     if (owner == 0 || slot >= ring->count) return false;
     const dpf_slot_state *state = &ring->states[slot];
-    return low(load(&state->lease[0])) == owner && high(load(&state->hold)) == generation;
+    return low(load(&state->lease[ring->place])) == owner && high(load(&state->hold)) == generation;
 }
 
 static bool take_lease(dpf_ring *ring, uint32_t owner, uint32_t slot) {
-    DPF_ATOMIC(uint64_t) *lease = &ring->states[slot].lease[0];
+    DPF_ATOMIC(uint64_t) *lease = &ring->states[slot].lease[ring->place];
     uint64_t now = load(lease);
     do {
         if ((low(now) != 0 && low(now) != owner) || high(now) == UINT32_MAX) return false;
@@ -211,7 +233,7 @@ static bool take_lease(dpf_ring *ring, uint32_t owner, uint32_t slot) {
 
 dpf_result dpf_ring_release(dpf_ring *ring, uint32_t owner, uint32_t slot) {
     if (slot >= ring->count || owner == 0) return DPF_BAD;
-    DPF_ATOMIC(uint64_t) *lease = &ring->states[slot].lease[0];
+    DPF_ATOMIC(uint64_t) *lease = &ring->states[slot].lease[ring->place];
     uint64_t now = load(lease);
     do {
         if (low(now) != owner || high(now) == 0) return DPF_STALE;
@@ -222,34 +244,35 @@ dpf_result dpf_ring_release(dpf_ring *ring, uint32_t owner, uint32_t slot) {
 }
 
 /* Moves past a descriptor that cannot be used. */
-static dpf_result skip(dpf_ring *ring, uint64_t head) {
-    swap(&ring->control->place[0].head, &head, head + 1);
+static dpf_result skip(dpf_ring *ring, dpf_place *place, uint64_t head) {
+    swap(&place->head, &head, head + 1);
     DPF_STEP();
-    add(&ring->control->place[0].corrupt, 1);
+    add(&place->corrupt, 1);
     freed(ring);
     return DPF_CORRUPT;
 }
 
 /* One try: DPF_FULL stands for "the producer dropped this message meanwhile, look again". */
 static dpf_result receive_once(dpf_ring *ring, uint32_t owner, dpf_descriptor *descriptor) {
-    DPF_ATOMIC(uint64_t) *position = &ring->control->place[0].head;
+    dpf_place *place = &ring->control->place[ring->place];
+    DPF_ATOMIC(uint64_t) *position = &place->head;
     uint64_t head = load(position), tail = load(&ring->control->tail);
     if (head == tail) return DPF_EMPTY;
-    if (tail - head > ring->capacity) return load(position) == head ? resync(ring, head, tail) : DPF_FULL;
+    if (tail - head > ring->capacity) return load(position) == head ? resync(place, head, tail) : DPF_FULL;
     read_entry(&ring->entries[head & (ring->capacity - 1)], descriptor);
-    if (descriptor->slot >= ring->count) return load(position) == head ? skip(ring, head) : DPF_FULL;
+    if (descriptor->slot >= ring->count) return load(position) == head ? skip(ring, place, head) : DPF_FULL;
     /* Lease before moving on: a consumer that dies in between leaves the message for its successor. */
-    if (!take_lease(ring, owner, descriptor->slot)) return load(position) == head ? skip(ring, head) : DPF_FULL;
+    if (!take_lease(ring, owner, descriptor->slot)) return load(position) == head ? skip(ring, place, head) : DPF_FULL;
     if (!swap(position, &head, head + 1)) {
         dpf_ring_release(ring, owner, descriptor->slot);
         return DPF_FULL;
     }
     DPF_STEP();
     if (high(load(&ring->states[descriptor->slot].hold)) == descriptor->generation && payload_fits(ring, descriptor)) {
-        add(&ring->control->place[0].received, 1);
+        add(&place->received, 1);
         return DPF_OK;
     }
-    add(&ring->control->place[0].corrupt, 1);
+    add(&place->corrupt, 1);
     dpf_ring_release(ring, owner, descriptor->slot);
     return DPF_CORRUPT;
 }
@@ -261,6 +284,6 @@ dpf_result dpf_ring_receive(dpf_ring *ring, uint32_t owner, dpf_descriptor *desc
         dpf_result result = receive_once(ring, owner, descriptor);
         if (result != DPF_FULL) return result;
     }
-    add(&ring->control->place[0].corrupt, 1);
+    add(&ring->control->place[ring->place].corrupt, 1);
     return DPF_CORRUPT;
 }

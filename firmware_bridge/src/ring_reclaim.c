@@ -20,16 +20,19 @@ dpf_result dpf_ring_attach_producer(dpf_ring *ring, uint32_t owner) {
     return attach(&ring->control->owner, owner);
 }
 
-dpf_result dpf_ring_attach_consumer(dpf_ring *ring, uint32_t owner) {
-    return attach(&ring->control->place[0].owner, owner);
+dpf_result dpf_ring_attach_consumer(dpf_ring *ring, uint32_t place, uint32_t owner) {
+    if (place >= ring->places) return DPF_BAD;
+    dpf_result result = attach(&ring->control->place[place].owner, owner);
+    if (result == DPF_OK) ring->place = place;
+    return result;
 }
 
 void dpf_ring_detach_producer(dpf_ring *ring, uint32_t owner) {
     detach(&ring->control->owner, owner);
 }
 
-void dpf_ring_detach_consumer(dpf_ring *ring, uint32_t owner) {
-    detach(&ring->control->place[0].owner, owner);
+void dpf_ring_detach_consumer(dpf_ring *ring, uint32_t place, uint32_t owner) {
+    if (place < ring->places) detach(&ring->control->place[place].owner, owner);
 }
 
 /* Clears a word of the dead owner; the low half alone decides, so a repeated reclaim finds what is left. */
@@ -58,12 +61,14 @@ uint32_t dpf_ring_reclaim(dpf_ring *ring, uint32_t owner) {
             DPF_STEP();
         }
         freed += clear(&state->hold, owner, true);
-        freed += clear(&state->lease[0], owner, false);
+        for (uint32_t i = 0; i < ring->places; i++) freed += clear(&state->lease[i], owner, false);
     }
     /* Ports last: a successor cannot attach before the slots are free. */
     dpf_ring_detach_producer(ring, owner);
-    DPF_STEP();
-    dpf_ring_detach_consumer(ring, owner);
+    for (uint32_t i = 0; i < ring->places; i++) {
+        DPF_STEP();
+        dpf_ring_detach_consumer(ring, i, owner);
+    }
     return freed;
 }
 
@@ -76,27 +81,38 @@ void dpf_ring_count_copy(dpf_ring *ring, uint64_t nbytes) {
     add(&ring->control->copied_bytes, nbytes);
 }
 
-uint32_t dpf_ring_depth(const dpf_ring *ring) {
-    uint64_t head = load(&ring->control->place[0].head);
+uint32_t dpf_ring_depth(const dpf_ring *ring, uint32_t place) {
+    if (place >= ring->places) return 0;
+    uint64_t head = load(&ring->control->place[place].head);
     uint64_t depth = load(&ring->control->tail) - head;
     return depth <= ring->capacity ? (uint32_t)depth : 0;
+}
+
+static bool leased(const dpf_ring *ring, uint32_t slot) {
+    for (uint32_t i = 0; i < ring->places; i++) {
+        if (low(load(&ring->states[slot].lease[i])) != 0) return true;
+    }
+    return false;
 }
 
 void dpf_ring_read_stats(const dpf_ring *ring, dpf_ring_stats *stats) {
     const dpf_control *control = ring->control;
     *stats = (dpf_ring_stats){
         .sent = load(&control->sent),
-        .received = load(&control->place[0].received),
         .dropped = load(&control->dropped),
         .refused = load(&control->refused),
         .abandoned = load(&control->abandoned),
-        .corrupt = load(&control->place[0].corrupt),
         .copies = load(&control->copies),
         .copied_bytes = load(&control->copied_bytes),
-        .depth = dpf_ring_depth(ring),
     };
+    for (uint32_t i = 0; i < ring->places; i++) {
+        uint32_t depth = dpf_ring_depth(ring, i);
+        stats->received += load(&control->place[i].received);
+        stats->corrupt += load(&control->place[i].corrupt);
+        if (depth > stats->depth) stats->depth = depth;
+    }
     for (uint32_t slot = 0; slot < ring->count; slot++) {
         stats->loaned += low(load(&ring->states[slot].hold)) != 0;
-        stats->leased += low(load(&ring->states[slot].lease[0])) != 0;
+        stats->leased += leased(ring, slot);
     }
 }

@@ -19,15 +19,22 @@
         }                                                                             \
     } while (0)
 
-static const char STAGES[2][DPF_NAME_BYTES] = {"left", "right"};
+static const char STAGES[4][DPF_NAME_BYTES] = {"left", "right", "second", "third"};
 
 static inline dpf_link_spec link_of(uint32_t slots, uint64_t slot_bytes, dpf_policy policy) {
-    return (dpf_link_spec){.name = "left.right", .producer = 0, .consumer = 1, .slots = slots, .policy = policy,
+    return (dpf_link_spec){.name = "left.right", .producer = 0, .places = 1, .consumer = {1}, .slots = slots, .policy = policy,
                            .slot_bytes = slot_bytes, .block_ns = 1000000000};
 }
 
+/* The same link with a consumer for each of `places` stages behind the producer's. */
+static inline dpf_link_spec fan_out(dpf_link_spec link, uint32_t places) {
+    link.places = places;
+    for (uint32_t i = 0; i < places; i++) link.consumer[i] = i + 1;
+    return link;
+}
+
 static inline dpf_arena_spec spec_of(const dpf_link_spec *link) {
-    return (dpf_arena_spec){.name = "test", .stages = STAGES, .links = link, .stage_count = 2, .link_count = 1,
+    return (dpf_arena_spec){.name = "test", .stages = STAGES, .links = link, .stage_count = link->places + 1, .link_count = 1,
                             .requests = 4, .page = 4096};
 }
 

@@ -107,7 +107,7 @@ static void overwrite_free(dpf_ring *ring, uint32_t producer) {
 static void check_after(dpf_ring *ring, uint32_t dead, uint32_t allowed) {
     uint32_t producer = dead == PRODUCER ? HEIR : PRODUCER, consumer = dead == CONSUMER ? HEIR : CONSUMER;
     CHECK(dpf_ring_attach_producer(ring, producer) == DPF_OK);
-    CHECK(dpf_ring_attach_consumer(ring, consumer) == DPF_OK);
+    CHECK(dpf_ring_attach_consumer(ring, 0, consumer) == DPF_OK);
     if (dead == CONSUMER) world.holding = 0;
     overwrite_free(ring, producer);
     while (world.holding) release_one(ring, consumer);
@@ -141,7 +141,7 @@ static bool run(dpf_policy policy, int k, int j, bool *reclaim_died) {
     CHECK(dpf_arena_open(base, nbytes, &arena) == DPF_OK && dpf_arena_ring(&arena, 0, &ring) == DPF_OK);
     memset(&world, 0, sizeof world);
     CHECK(dpf_ring_attach_producer(&ring, PRODUCER) == DPF_OK);
-    CHECK(dpf_ring_attach_consumer(&ring, CONSUMER) == DPF_OK);
+    CHECK(dpf_ring_attach_consumer(&ring, 0, CONSUMER) == DPF_OK);
     steps_left = k;
     if (setjmp(death) == 0) {
         scenario(&ring);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer and consumer processes under load, killed with SIGKILL at random points; this process is their supervisor.
- * Usage: test_kill [kills]. After every kill the link must move again, every payload must have its checksum, order must
+ * A producer and two consumer processes under load, killed with SIGKILL at random points, alone or together; this process
+ * is their supervisor. Usage: test_kill [kills]. After every kill the link must move again, every payload must have its checksum, order must
  * hold; at the end every slot must be free and no descriptor of this process left over.
  */
 #define _GNU_SOURCE
@@ -16,11 +16,11 @@
 #include "check.h"
 #include "dpf/posix.h"
 
-enum { SLOTS = 4, BYTES = 4096, PATIENCE_MS = 20000 };
+enum { SLOTS = 4, BYTES = 4096, PATIENCE_MS = 20000, CONSUMERS = 2, SIDES = CONSUMERS + 1, PRODUCER = CONSUMERS };
 
 /* Outside the arena: what the processes tell the supervisor. */
 typedef struct {
-    _Atomic uint64_t received;
+    _Atomic uint64_t received[CONSUMERS];
     _Atomic uint64_t sent;
     _Atomic uint64_t next; /* the producer's next message number */
     _Atomic uint64_t wrong;
@@ -35,7 +35,7 @@ typedef struct {
     pid_t pid;
     int pidfd;
     uint32_t owner;
-    bool producer;
+    uint32_t role; /* PRODUCER, or a consumer's place */
 } Side;
 
 static uint64_t mix(uint64_t value) {
@@ -78,32 +78,32 @@ static bool right(const dpf_ring *ring, const dpf_descriptor *d) {
     return true;
 }
 
-static void consume(uint32_t owner) {
+static void consume(uint32_t owner, uint32_t place) {
     dpf_ring ring;
     uint64_t last = 0;
-    CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK && dpf_ring_attach_consumer(&ring, owner) == DPF_OK);
+    CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK && dpf_ring_attach_consumer(&ring, place, owner) == DPF_OK);
     while (!board->quit) {
         dpf_descriptor d;
-        uint32_t seen = dpf_bell_value(ring.consumer_bell);
+        uint32_t seen = dpf_bell_value(ring.consumer_bell[place]);
         dpf_result result = dpf_ring_receive(&ring, owner, &d);
         if (result == DPF_EMPTY) {
-            dpf_bell_wait(ring.consumer_bell, seen, dpf_now_ns() + 1000000000, 0);
+            dpf_bell_wait(ring.consumer_bell[place], seen, dpf_now_ns() + 1000000000, 0);
             continue;
         }
         if (result != DPF_OK || !right(&ring, &d) || d.request < last) atomic_fetch_add(&board->wrong, 1);
         last = d.request;
         if (dpf_ring_release(&ring, owner, d.slot) != DPF_OK) atomic_fetch_add(&board->wrong, 1);
         dpf_ring_wake(&ring);
-        atomic_fetch_add(&board->received, 1);
+        atomic_fetch_add(&board->received[place], 1);
     }
 }
 
-static Side spawn(bool producer) {
-    Side side = {.owner = ++owners, .producer = producer};
+static Side spawn(uint32_t role) {
+    Side side = {.owner = ++owners, .role = role};
     side.pid = fork();
     CHECK(side.pid >= 0);
     if (side.pid == 0) {
-        producer ? produce(side.owner) : consume(side.owner);
+        role == PRODUCER ? produce(side.owner) : consume(side.owner, role);
         _exit(0);
     }
     side.pidfd = dpf_pidfd_open(side.pid);
@@ -122,10 +122,9 @@ static void bury(Side *side) {
 }
 
 static void kill_and_replace(Side *side) {
-    bool producer = side->producer;
     kill(side->pid, SIGKILL);
     bury(side);
-    *side = spawn(producer);
+    *side = spawn(side->role);
 }
 
 static void pause_ns(uint64_t ns) {
@@ -133,20 +132,31 @@ static void pause_ns(uint64_t ns) {
     nanosleep(&time, NULL);
 }
 
-/* The link must move within a bound that only a hang reaches. */
-static void wait_for_progress(void) {
-    uint64_t before = board->received;
-    for (int i = 0; i < PATIENCE_MS * 10 && board->received < before + 3; i++) pause_ns(100000);
-    CHECK(board->received >= before + 3);
+/* Every consumer must get messages again within a bound that only a hang reaches; the time it took. */
+static uint64_t wait_for_progress(void) {
+    uint64_t started = dpf_now_ns(), wanted[CONSUMERS];
+    for (int i = 0; i < CONSUMERS; i++) wanted[i] = board->received[i] + 3;
+    for (int i = 0; i < CONSUMERS; i++) {
+        for (int j = 0; j < PATIENCE_MS * 10 && board->received[i] < wanted[i]; j++) pause_ns(100000);
+        CHECK(board->received[i] >= wanted[i]);
+    }
+    return dpf_now_ns() - started;
+}
+
+static int ascending(const void *a, const void *b) {
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return left < right ? -1 : left > right;
 }
 
 static void check_all_free(void) {
     dpf_ring ring;
     dpf_ring_stats stats;
     dpf_descriptor d;
-    CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK);
-    while (dpf_ring_receive(&ring, 99, &d) == DPF_OK) {
-        CHECK(right(&ring, &d) && dpf_ring_release(&ring, 99, d.slot) == DPF_OK);
+    for (uint32_t place = 0; place < CONSUMERS; place++) {
+        CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK && dpf_ring_attach_consumer(&ring, place, 99) == DPF_OK);
+        while (dpf_ring_receive(&ring, 99, &d) == DPF_OK) {
+            CHECK(right(&ring, &d) && dpf_ring_release(&ring, 99, d.slot) == DPF_OK);
+        }
     }
     dpf_ring_read_stats(&ring, &stats);
     CHECK(stats.loaned == 0 && stats.leased == 0 && stats.depth == 0 && stats.corrupt == 0);
@@ -155,7 +165,7 @@ static void check_all_free(void) {
 
 int main(int argc, char **argv) {
     int kills = argc > 1 ? atoi(argv[1]) : 300;
-    dpf_link_spec link = link_of(SLOTS, BYTES, DPF_POLICY_FAIL);
+    dpf_link_spec link = fan_out(link_of(SLOTS, BYTES, DPF_POLICY_FAIL), CONSUMERS);
     dpf_arena_spec spec = spec_of(&link);
     uint64_t nbytes, mapped, seed = 424242;
     void *base;
@@ -167,26 +177,35 @@ int main(int argc, char **argv) {
     CHECK(board != MAP_FAILED);
     int first = dup(fd);
 
-    Side left = spawn(true), right_side = spawn(false);
+    Side sides[SIDES];
+    uint64_t recovery[64], recoveries = 0;
+    for (uint32_t role = 0; role < SIDES; role++) sides[role] = spawn(role);
     for (int i = 0; i < kills; i++) {
         pause_ns(next_random(&seed) % 400000);
-        uint64_t who = next_random(&seed) % 5;
-        if (who != 0) kill_and_replace(who % 2 ? &left : &right_side);
-        if (who == 0) {
-            kill(right_side.pid, SIGKILL);
-            kill_and_replace(&left);
-            kill_and_replace(&right_side);
+        uint64_t who = next_random(&seed) % (2 * SIDES);
+        if (who >= SIDES) {
+            kill_and_replace(&sides[who - SIDES]);
+        } else { /* everybody but one at once; sometimes that one too */
+            for (uint32_t role = 0; role < SIDES; role++) {
+                if (role != who || i % 2) kill(sides[role].pid, SIGKILL);
+            }
+            for (uint32_t role = 0; role < SIDES; role++) {
+                if (role != who || i % 2) kill_and_replace(&sides[role]);
+            }
         }
-        if (i % 16 == 0) wait_for_progress();
+        if (i % 16 == 0) recovery[recoveries++ % 64] = wait_for_progress();
     }
     wait_for_progress();
     board->quit = 1;
-    bury(&left);
-    bury(&right_side);
+    for (uint32_t role = 0; role < SIDES; role++) bury(&sides[role]);
     CHECK(board->wrong == 0);
     check_all_free();
     int second = dup(fd);
     CHECK(second == first + 1); /* no descriptor leaked */
-    printf("kill: ok, %d kills, %llu messages\n", kills, (unsigned long long)board->received);
+    uint64_t kept = recoveries < 64 ? recoveries : 64;
+    qsort(recovery, kept, sizeof *recovery, ascending);
+    printf("kill: ok, %d kills, %llu and %llu messages; from restart to the third message %.2f ms P50, %.2f ms at most\n", kills,
+           (unsigned long long)board->received[0], (unsigned long long)board->received[1], (double)recovery[kept / 2] / 1e6,
+           (double)recovery[kept - 1] / 1e6);
     return 0;
 }

@@ -111,15 +111,15 @@ static void test_ports(void) {
     CHECK(dpf_ring_attach_producer(&ring, 0) == DPF_BAD);
     CHECK(dpf_ring_attach_producer(&ring, 1) == DPF_OK && dpf_ring_attach_producer(&ring, 1) == DPF_OK);
     CHECK(dpf_ring_attach_producer(&ring, 2) == DPF_TAKEN);
-    CHECK(dpf_ring_attach_consumer(&ring, 2) == DPF_OK);
+    CHECK(dpf_ring_attach_consumer(&ring, 0, 2) == DPF_OK);
     loaned(1);
     CHECK(dpf_ring_reclaim(&ring, 1) == 1 && dpf_ring_reclaim(&ring, 1) == 0);
     CHECK(dpf_ring_attach_producer(&ring, 3) == DPF_OK);
-    CHECK(dpf_ring_attach_consumer(&ring, 3) == DPF_TAKEN);
-    dpf_ring_detach_consumer(&ring, 3);
-    CHECK(dpf_ring_attach_consumer(&ring, 3) == DPF_TAKEN);
-    dpf_ring_detach_consumer(&ring, 2);
-    CHECK(dpf_ring_attach_consumer(&ring, 3) == DPF_OK);
+    CHECK(dpf_ring_attach_consumer(&ring, 0, 3) == DPF_TAKEN);
+    dpf_ring_detach_consumer(&ring, 0, 3);
+    CHECK(dpf_ring_attach_consumer(&ring, 0, 3) == DPF_TAKEN);
+    dpf_ring_detach_consumer(&ring, 0, 2);
+    CHECK(dpf_ring_attach_consumer(&ring, 0, 3) == DPF_OK);
 }
 
 static void test_wake(void) {
@@ -127,10 +127,10 @@ static void test_wake(void) {
     uint32_t slot, generation;
     start(1, DPF_POLICY_FAIL);
     dpf_descriptor d = loaned(1);
-    uint32_t epoch = dpf_bell_arm(ring.consumer_bell), seen = dpf_bell_value(ring.consumer_bell);
+    uint32_t epoch = dpf_bell_arm(ring.consumer_bell[0]), seen = dpf_bell_value(ring.consumer_bell[0]);
     CHECK(dpf_ring_send(&ring, 1, &d, false) == DPF_OK);
-    CHECK(ring.wake == DPF_WAKE_CONSUMER && dpf_bell_value(ring.consumer_bell) == seen + 1);
-    dpf_bell_disarm(ring.consumer_bell, epoch);
+    CHECK(ring.wake == DPF_WAKE_CONSUMER && dpf_bell_value(ring.consumer_bell[0]) == seen + 1);
+    dpf_bell_disarm(ring.consumer_bell[0], epoch);
     ring.wake = 0;
     dpf_bell_arm(ring.producer_bell);
     CHECK(dpf_ring_receive(&ring, 2, &got) == DPF_OK && dpf_ring_release(&ring, 2, got.slot) == DPF_OK);
@@ -192,6 +192,72 @@ static void test_positions_wrap(void) {
     }
 }
 
+/* A view of the same ring for one place. */
+static dpf_ring seat(uint32_t place) {
+    dpf_ring view;
+    CHECK(dpf_arena_ring(&arena, 0, &view) == DPF_OK && dpf_ring_attach_consumer(&view, place, 10 + place) == DPF_OK);
+    return view;
+}
+
+static void start_fan_out(uint32_t slots, dpf_policy policy) {
+    dpf_link_spec link = fan_out(link_of(slots, 100, policy), 2);
+    dpf_arena_spec spec = spec_of(&link);
+    uint64_t nbytes;
+    free(base);
+    base = new_arena(&spec, &nbytes);
+    CHECK(dpf_arena_open(base, nbytes, &arena) == DPF_OK && dpf_arena_ring(&arena, 0, &ring) == DPF_OK);
+}
+
+static void test_every_consumer_gets_every_message(void) {
+    dpf_descriptor got, d;
+    uint32_t slot, generation;
+    start_fan_out(1, DPF_POLICY_FAIL);
+    dpf_ring first = seat(0), second = seat(1);
+    d = loaned(1);
+    CHECK(dpf_ring_send(&ring, 1, &d, false) == DPF_OK && dpf_ring_depth(&ring, 0) == 1 && dpf_ring_depth(&ring, 1) == 1);
+    CHECK(dpf_ring_receive(&first, 10, &got) == DPF_OK && dpf_ring_release(&first, 10, got.slot) == DPF_OK);
+    CHECK(dpf_ring_receive(&first, 10, &got) == DPF_EMPTY);
+    CHECK(dpf_ring_loan(&ring, 1, &slot, &generation) == DPF_FULL); /* the second has not read it */
+    CHECK(dpf_ring_receive(&second, 11, &got) == DPF_OK && got.generation == d.generation);
+    CHECK(dpf_ring_leases(&second, 11, got.slot, got.generation) && !dpf_ring_leases(&first, 10, got.slot, got.generation));
+    CHECK(dpf_ring_loan(&ring, 1, &slot, &generation) == DPF_FULL); /* it reads it now */
+    CHECK(dpf_ring_release(&first, 11, got.slot) == DPF_STALE);
+    uint32_t seen = dpf_bell_value(ring.producer_bell);
+    CHECK(dpf_ring_release(&second, 11, got.slot) == DPF_OK && dpf_bell_value(ring.producer_bell) == seen + 1);
+    CHECK(dpf_ring_loan(&ring, 1, &slot, &generation) == DPF_OK);
+}
+
+static void test_newest_drops_for_who_has_not_read(void) {
+    dpf_descriptor got;
+    dpf_ring_stats stats;
+    start_fan_out(1, DPF_POLICY_NEWEST);
+    dpf_ring first = seat(0), second = seat(1);
+    for (uint32_t i = 0; i < 3; i++) {
+        dpf_descriptor d = loaned(1);
+        d.turn = i;
+        CHECK(dpf_ring_send(&ring, 1, &d, false) == DPF_OK);
+        CHECK(dpf_ring_receive(&first, 10, &got) == DPF_OK && got.turn == i);
+        CHECK(dpf_ring_release(&first, 10, got.slot) == DPF_OK);
+    }
+    CHECK(dpf_ring_receive(&second, 11, &got) == DPF_OK && got.turn == 2);
+    dpf_ring_read_stats(&ring, &stats);
+    CHECK(stats.sent == 3 && stats.received == 4 && stats.dropped == 2 && stats.leased == 1);
+}
+
+static void test_a_dead_consumer_frees_its_own_place_only(void) {
+    dpf_descriptor got, d;
+    uint32_t slot, generation;
+    start_fan_out(1, DPF_POLICY_FAIL);
+    dpf_ring first = seat(0), second = seat(1);
+    d = loaned(1);
+    CHECK(dpf_ring_send(&ring, 1, &d, false) == DPF_OK);
+    CHECK(dpf_ring_receive(&first, 10, &got) == DPF_OK && dpf_ring_receive(&second, 11, &got) == DPF_OK);
+    CHECK(dpf_ring_reclaim(&ring, 11) == 1 && dpf_ring_loan(&ring, 1, &slot, &generation) == DPF_FULL);
+    CHECK(dpf_ring_attach_consumer(&second, 1, 12) == DPF_OK && dpf_ring_attach_consumer(&second, 0, 12) == DPF_TAKEN);
+    CHECK(dpf_ring_attach_consumer(&second, 2, 12) == DPF_BAD);
+    CHECK(dpf_ring_release(&first, 10, got.slot) == DPF_OK && dpf_ring_loan(&ring, 1, &slot, &generation) == DPF_OK);
+}
+
 static void test_plan_bounds(void) {
     uint64_t nbytes;
     dpf_link_spec link = link_of(0, 100, DPF_POLICY_FAIL);
@@ -199,6 +265,13 @@ static void test_plan_bounds(void) {
     CHECK(dpf_arena_plan(&spec, &nbytes) == DPF_BAD);
     link = link_of(DPF_SLOTS_MAX, UINT32_MAX, DPF_POLICY_FAIL);
     CHECK(dpf_arena_plan(&spec, &nbytes) == DPF_BAD || nbytes > (uint64_t)DPF_SLOTS_MAX * UINT32_MAX);
+    link = fan_out(link_of(2, 100, DPF_POLICY_FAIL), 2);
+    link.consumer[1] = link.consumer[0];
+    CHECK(dpf_arena_plan(&spec, &nbytes) == DPF_BAD); /* one stage cannot sit twice */
+    link.places = 0;
+    CHECK(dpf_arena_plan(&spec, &nbytes) == DPF_BAD);
+    link.places = DPF_PLACES + 1;
+    CHECK(dpf_arena_plan(&spec, &nbytes) == DPF_BAD);
     link = link_of(2, 5000, DPF_POLICY_FAIL);
     CHECK(dpf_arena_plan(&spec, &nbytes) == DPF_OK);
     void *memory = new_arena(&spec, &nbytes);
@@ -221,6 +294,9 @@ int main(void) {
     test_bell_epochs();
     test_requests();
     test_positions_wrap();
+    test_every_consumer_gets_every_message();
+    test_newest_drops_for_who_has_not_read();
+    test_a_dead_consumer_frees_its_own_place_only();
     test_plan_bounds();
     free(base);
     puts("ring: ok");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A producer and a consumer thread at full speed, sleeping on bells, with growing slots and drops: every payload
- * carries a checksum, no message comes twice or is lost, nobody sleeps for ever. ThreadSanitizer watches the order.
+ * A producer and one to three consumer threads at full speed, sleeping on bells, with growing slots and drops: every
+ * payload carries a checksum, to no consumer a message comes twice or is lost, nobody sleeps for ever. ThreadSanitizer
+ * watches the order.
  */
 #include <pthread.h>
 
@@ -67,17 +68,17 @@ static void *produce(void *unused) {
     return NULL;
 }
 
-static void *consume(void *unused) {
+static void *consume(void *at) {
     dpf_ring ring = port();
-    uint32_t next = 0;
-    (void)unused;
+    uint32_t next = 0, place = *(const uint32_t *)at, owner = 2 + place;
+    CHECK(dpf_ring_attach_consumer(&ring, place, owner) == DPF_OK);
     for (bool last = false; !last;) {
         dpf_descriptor d;
-        uint32_t seen = dpf_bell_value(ring.consumer_bell);
-        dpf_result result = dpf_ring_receive(&ring, 2, &d);
+        uint32_t seen = dpf_bell_value(ring.consumer_bell[place]);
+        dpf_result result = dpf_ring_receive(&ring, owner, &d);
         dpf_ring_wake(&ring);
         if (result == DPF_EMPTY) {
-            CHECK(dpf_bell_wait(ring.consumer_bell, seen, dpf_now_ns() + 10000000000ull, 0) == DPF_OK);
+            CHECK(dpf_bell_wait(ring.consumer_bell[place], seen, dpf_now_ns() + 10000000000ull, 0) == DPF_OK);
             continue;
         }
         CHECK(result == DPF_OK);
@@ -85,35 +86,39 @@ static void *consume(void *unused) {
         CHECK((uint32_t)d.deadline_ns == checksum(dpf_ring_slot(&ring, d.slot), d.nbytes, d.turn));
         next = d.flags & DPF_PARTIAL ? d.turn : d.turn + 1;
         last = (d.flags & DPF_LAST) != 0;
-        CHECK(dpf_ring_release(&ring, 2, d.slot) == DPF_OK);
+        CHECK(dpf_ring_release(&ring, owner, d.slot) == DPF_OK);
         dpf_ring_wake(&ring);
     }
     return NULL;
 }
 
-static void run(dpf_policy chosen) {
-    dpf_link_spec link = link_of(SLOTS, BYTES, chosen);
+static void run(dpf_policy chosen, uint32_t places) {
+    static const uint32_t place[] = {0, 1, 2};
+    dpf_link_spec link = fan_out(link_of(SLOTS, BYTES, chosen), places);
     dpf_arena_spec spec = spec_of(&link);
-    pthread_t producer, consumer;
+    pthread_t producer, consumer[3];
     uint64_t nbytes;
     policy = chosen;
     void *base = new_arena(&spec, &nbytes);
     CHECK(dpf_arena_open(base, nbytes, &arena) == DPF_OK);
-    CHECK(pthread_create(&consumer, NULL, consume, NULL) == 0 && pthread_create(&producer, NULL, produce, NULL) == 0);
+    for (uint32_t i = 0; i < places; i++) CHECK(pthread_create(&consumer[i], NULL, consume, (void *)&place[i]) == 0);
+    CHECK(pthread_create(&producer, NULL, produce, NULL) == 0);
     pthread_join(producer, NULL);
-    pthread_join(consumer, NULL);
+    for (uint32_t i = 0; i < places; i++) pthread_join(consumer[i], NULL);
     dpf_ring ring = port();
     dpf_ring_stats stats;
     dpf_ring_read_stats(&ring, &stats);
     CHECK(stats.loaned == 0 && stats.leased == 0 && stats.depth == 0 && stats.corrupt == 0);
-    CHECK(stats.sent == stats.received + stats.dropped);
+    CHECK(places * stats.sent == stats.received + stats.dropped);
     free(base);
 }
 
 int main(int argc, char **argv) {
     if (argc > 1) messages = (uint32_t)strtoul(argv[1], NULL, 10);
-    run(DPF_POLICY_FAIL);
-    run(DPF_POLICY_NEWEST);
+    for (uint32_t places = 1; places <= 3; places += 2) {
+        run(DPF_POLICY_FAIL, places);
+        run(DPF_POLICY_NEWEST, places);
+    }
     puts("stress: ok");
     return 0;
 }

@@ -16,7 +16,7 @@
 #include "dpf/ring.h"
 
 #define DPF_ARENA_MAGIC 0x414E455241465044ull /* "DPFARENA" */
-enum { DPF_ARENA_VERSION = 1, DPF_RINGS_MAX = 1024, DPF_BELLS_MAX = 256, DPF_SLOTS_MAX = 1 << 20 };
+enum { DPF_ARENA_VERSION = 2, DPF_RINGS_MAX = 1024, DPF_BELLS_MAX = 256, DPF_SLOTS_MAX = 1 << 20 };
 
 typedef struct dpf_arena_header {
     uint64_t magic;
@@ -40,11 +40,11 @@ DPF_ASSERT(offsetof(dpf_arena_header, bells_at) == 40 && offsetof(dpf_arena_head
 typedef struct dpf_ring_header {
     char name[DPF_NAME_BYTES];
     uint32_t producer; /* index of a bell: the stage */
-    uint32_t consumer;
+    uint32_t places;   /* consumers, 1 .. DPF_PLACES */
     uint32_t slots;
     uint32_t capacity;
     uint32_t policy;
-    uint32_t places; /* consumer places in use: 1 */
+    uint32_t reserved0;
     uint64_t slot_bytes;
     uint64_t stride;
     uint64_t block_ns;
@@ -52,7 +52,8 @@ typedef struct dpf_ring_header {
     uint64_t entries_at;
     uint64_t states_at;
     uint64_t slots_at;
-    uint8_t reserved[112];
+    uint32_t consumer[DPF_PLACES]; /* indices of bells: the stage of each place */
+    uint8_t reserved[88];
 } dpf_ring_header;
 
 DPF_ASSERT(sizeof(dpf_ring_header) == 256, "ring header layout");
@@ -62,7 +63,8 @@ DPF_ASSERT(offsetof(dpf_ring_header, slot_bytes) == 88 && offsetof(dpf_ring_head
 typedef struct dpf_link_spec {
     char name[DPF_NAME_BYTES];
     uint32_t producer; /* index into the stages */
-    uint32_t consumer;
+    uint32_t places;   /* consumers, 1 .. DPF_PLACES */
+    uint32_t consumer[DPF_PLACES];
     uint32_t slots;  /* 1 .. DPF_SLOTS_MAX */
     uint32_t policy; /* dpf_policy */
     uint64_t slot_bytes; /* 1 .. 2^32 - 1 */

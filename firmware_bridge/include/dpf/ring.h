@@ -2,16 +2,18 @@
  *
  * dpf/ring.h - one link: fixed-size slots of tensor bytes and a ring of 64-byte descriptors, in memory both sides map.
  *
- * Takes bytes written in place by one producer and shows them, in place, to one consumer. It copies no payload,
- * allocates nothing, takes no lock and calls nothing: it is the same code in a stage, in a head unit and in firmware.
+ * Takes bytes written in place by one producer and shows them, in place, to each of its consumers (1 to 6): every consumer
+ * gets every message. It copies no payload, allocates nothing, takes no lock and calls nothing: it is the same code in a
+ * stage, in a head unit and in firmware.
  *
  *     producer: dpf_ring_loan   -> write into dpf_ring_slot -> dpf_ring_send            (or dpf_ring_abandon)
  *     consumer: dpf_ring_receive -> read from dpf_ring_slot -> dpf_ring_release
  *
  * Ownership. A slot is in use while any of these three is true, and free otherwise; nothing else is recorded:
  *   held    `hold` names an owner: the producer has it on loan (and may still write);
- *   queued  min(last, tail) > head, where `last` is 1 + the position of the newest descriptor naming the slot;
- *   leased  `lease[place]` names an owner and a count above 0: the consumer reads it.
+ *   queued  min(last, tail) > the head of any place, where `last` is 1 + the position of the newest descriptor naming it;
+ *   leased  `lease[place]` names an owner and a count above 0: that place's consumer reads it.
+ * A place is one consumer's seat: it keeps its position while nobody sits there, so messages wait for the successor.
  * A slot passes from held to queued to leased; each step sets the next word before it clears the one before, and the
  * producer reads them in the same order, so a slot in use never looks free, at whatever instruction a side dies.
  *
@@ -23,7 +25,7 @@
  * may be repeated, and may die itself and be repeated. The owner must really be dead (pidfd): a living process whose
  * owner is reclaimed gets DPF_STALE from its next call, but may still be writing through a pointer it kept.
  *
- * Threads. One producer and one consumer at a time per ring (`dpf_ring_attach_*` enforces it); each side calls from one
+ * Threads. One producer per ring and one consumer per place at a time (`dpf_ring_attach_*` enforces it); each calls from one
  * thread at a time. `dpf_ring_reclaim` may run beside both.
  *
  * Wake-ups. Calls that make the other side's work possible ring its bell and set a bit in `ring->wake` when it sleeps;
@@ -85,7 +87,7 @@ DPF_ASSERT(sizeof(dpf_entry) == sizeof(dpf_descriptor), "entry layout");
 typedef struct dpf_slot_state {
     DPF_ATOMIC(uint64_t) hold;              /* producer: owner | generation << 32 */
     DPF_ATOMIC(uint64_t) last;              /* producer: 1 + position of the newest descriptor naming this slot */
-    DPF_ATOMIC(uint64_t) lease[DPF_PLACES]; /* consumers: owner | count << 32; place 0 only, for now */
+    DPF_ATOMIC(uint64_t) lease[DPF_PLACES]; /* consumers: owner | count << 32; one word for each place */
 } dpf_slot_state;
 
 DPF_ASSERT(sizeof(dpf_slot_state) == DPF_LINE, "slot state layout");
@@ -123,7 +125,7 @@ DPF_ASSERT(offsetof(dpf_control, owner) == 56, "control layout");
 DPF_ASSERT(offsetof(dpf_control, starved) == 64 && offsetof(dpf_control, place) == 128, "control layout");
 
 /* Bits of dpf_ring.wake. */
-enum { DPF_WAKE_PRODUCER = 1, DPF_WAKE_CONSUMER = 2 };
+enum { DPF_WAKE_PRODUCER = 1, DPF_WAKE_CONSUMER = 2 }; /* DPF_WAKE_CONSUMER << place */
 
 /* One side's private view of a ring, filled in and checked by dpf_arena_ring. Copy it freely; share it never. */
 typedef struct dpf_ring {
@@ -132,21 +134,23 @@ typedef struct dpf_ring {
     dpf_slot_state *states;
     unsigned char *slots;
     dpf_bell *producer_bell;
-    dpf_bell *consumer_bell;
+    dpf_bell *consumer_bell[DPF_PLACES];
     uint64_t slot_bytes; /* usable bytes of a slot */
     uint64_t stride;     /* distance of two slots */
     uint64_t block_ns;   /* bound of a wait for space under DPF_POLICY_BLOCK */
     uint32_t count;      /* slots */
     uint32_t capacity;   /* descriptors, a power of two >= 4 * count: a final send always finds room */
     uint32_t policy;
-    uint32_t hint; /* where the next search for a free slot begins */
+    uint32_t places; /* consumers */
+    uint32_t place;  /* the one this view receives for; set by dpf_ring_attach_consumer */
+    uint32_t hint;   /* where the next search for a free slot begins */
     uint32_t wake;
     char name[DPF_NAME_BYTES];
 } dpf_ring;
 
 typedef struct dpf_ring_stats {
-    uint64_t sent, received, dropped, refused, abandoned, corrupt, copies, copied_bytes;
-    uint32_t loaned, leased, depth; /* now: slots held, slots leased, descriptors unread */
+    uint64_t sent, received, dropped, refused, abandoned, corrupt, copies, copied_bytes; /* of all places together */
+    uint32_t loaned, leased, depth; /* now: slots held, slots leased, descriptors unread by the slowest consumer */
 } dpf_ring_stats;
 
 DPF_BEGIN_C
@@ -159,17 +163,17 @@ bool dpf_descriptor_bytes(const dpf_descriptor *descriptor, uint32_t *nbytes);
 
 /* Takes a port for `owner` (not 0). DPF_TAKEN while another owner has it; taking one's own port again is fine. */
 dpf_result dpf_ring_attach_producer(dpf_ring *ring, uint32_t owner);
-dpf_result dpf_ring_attach_consumer(dpf_ring *ring, uint32_t owner);
+dpf_result dpf_ring_attach_consumer(dpf_ring *ring, uint32_t place, uint32_t owner);
 
-/* Gives the ports of `owner` back; its loans and leases stay. */
+/* Gives a port of `owner` back; its loans and leases stay. */
 void dpf_ring_detach_producer(dpf_ring *ring, uint32_t owner);
-void dpf_ring_detach_consumer(dpf_ring *ring, uint32_t owner);
+void dpf_ring_detach_consumer(dpf_ring *ring, uint32_t place, uint32_t owner);
 
 /* Start of a slot, or NULL when the index is out of range. */
 unsigned char *dpf_ring_slot(const dpf_ring *ring, uint32_t slot);
 
 /* Borrows a free slot: DPF_OK with its index and generation, else DPF_FULL. Policy `newest` drops unread messages,
- * oldest first, until a slot is free; DPF_FULL then means that every slot is on loan or leased. */
+ * oldest first and for the consumers that have not read them only, until a slot is free; DPF_FULL then means that every slot is on loan or leased. */
 dpf_result dpf_ring_loan(dpf_ring *ring, uint32_t owner, uint32_t *slot, uint32_t *generation);
 
 /* Queues a descriptor for a slot on loan. Without DPF_PARTIAL the loan ends unless `keep` is set (a caller with
@@ -201,8 +205,8 @@ void dpf_ring_count_abandon(dpf_ring *ring);
 /* Counts one copy of payload bytes by the producer. */
 void dpf_ring_count_copy(dpf_ring *ring, uint64_t nbytes);
 
-/* Unread descriptors now; 0 when the positions make no sense. */
-uint32_t dpf_ring_depth(const dpf_ring *ring);
+/* Descriptors a place has not read; 0 when the positions make no sense or there is no such place. */
+uint32_t dpf_ring_depth(const dpf_ring *ring, uint32_t place);
 
 void dpf_ring_read_stats(const dpf_ring *ring, dpf_ring_stats *stats);
 

@@ -139,7 +139,7 @@ def test_attach__of_a_changed_directory() -> None:
     ring_at = header + 2 * layout["dpf_bell"]
     fields = {name.partition(".")[2]: at for name, at in layout.items() if name.startswith("dpf_ring_header.")}
     for at, value in [
-        (0, 0), (8, 2), (16, 1 << 40), (28, 0), (32, 1 << 20), (36, 0), (40, 1 << 50), (48, 3), (56, (1 << 64) - 64),
+        (0, 0), (8, 3), (16, 1 << 40), (28, 0), (32, 1 << 20), (36, 0), (40, 1 << 50), (48, 3), (56, (1 << 64) - 64),
         *((ring_at + fields[name], (1 << 32) - 1) for name in ("producer", "consumer", "slots", "capacity")),
         *((ring_at + fields[name], (1 << 32) - 1) for name in ("policy", "places")),
         *((ring_at + fields[name], (1 << 64) - 64) for name in ("slot_bytes", "stride", "control_at", "entries_at")),
