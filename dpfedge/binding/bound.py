@@ -200,3 +200,9 @@ class Bound:
     def model(self, name: str) -> BoundModel:
         """One model on its device; BindError lists the models there are."""
         return self.chosen.model(name)
+
+    def close(self) -> None:
+        """Give up the package, and the sidecar if there is one; views of them stay valid."""
+        self.package.close()
+        if self.sidecar is not None:
+            self.sidecar.close()

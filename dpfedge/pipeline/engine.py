@@ -183,13 +183,15 @@ class Engine:
         stages = {
             name: {
                 "state": state.state, "pid": state.pid, "restarts": state.restarts, "load_ms": state.load_ms,
-                "warm_ms": state.warm_ms, **memory_of(state.pid),
+                "warm_ms": state.warm_ms, "facts": dict(state.facts), **memory_of(state.pid),
             }
             for name, state in self.supervisor.stages.items()
         }  # fmt: skip
         own = {"pid": os.getpid(), **memory_of(os.getpid())}
         zygote = {"pid": self.supervisor.zygote_pid, **memory_of(self.supervisor.zygote_pid)}
-        return {"stages": stages, "server": own, "zygote": zygote, "links": self.link_stats()}
+        sidecar, stale = self.bound.sidecar, [str(line) for line in self.bound.stale]
+        seal = {"path": None if sidecar is None else str(sidecar.package.path), "stale": stale}
+        return {"stages": stages, "server": own, "zygote": zygote, "links": self.link_stats(), "seal": seal}
 
     def link_stats(self) -> dict[str, dict[str, int]]:
         """Counters of every link; empty after `stop`."""
@@ -208,4 +210,4 @@ class Engine:
             self.supervisor.stop()
             self._sink.stop()
             self.arena.close()
-            self.bound.package.close()
+            self.bound.close()

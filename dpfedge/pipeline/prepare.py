@@ -39,9 +39,7 @@ class Prepared:
     def close(self) -> None:
         """Give both back, when nothing is started with them."""
         self.zygote.stop(0.0)
-        self.bound.package.close()
-        if self.bound.sidecar is not None:
-            self.bound.sidecar.close()
+        self.bound.close()
 
 
 def prepare(

@@ -32,18 +32,18 @@ def load_prefix(
     """The package's or the seal's prefix for the tokens `shared`, where it lies, and why others were refused."""
     found = model.prefix(stage_key(graph, chunk))
     if found.record is None or found.memory is None:
-        return None, "refused" if found.refused else "none", found.refused
+        return None, "none", found.refused
     if found.record.tokens != tuple(shared):
         wanted, here = (f"{len(tokens)} tokens" for tokens in (found.record.tokens, shared))
         stale = Stale(f"baked prefix of {model.name}", "tokens", wanted, f"{here} of the opening, not the same")
-        return None, "refused", (*found.refused, stale)
+        return None, "none", (*found.refused, stale)
     arrays = {}
     for spec in past_ports(graph):
         stored, wanted_dims = found.record.memory.get(spec.name), (*spec.dims[:2], len(shared), spec.dims[3])
         if stored is None or (stored.dtype, stored.dims) != (spec.dtype, wanted_dims):
             form = "nothing" if stored is None else f"{stored.dtype}{list(stored.dims)}"
             wrong = Stale(f"baked prefix of {model.name}", spec.name, form, f"{spec.dtype}{list(wanted_dims)}")
-            return None, "refused", (*found.refused, wrong)
+            return None, "none", (*found.refused, wrong)
         arrays[spec.name] = np.frombuffer(found.memory[spec.name], spec.numpy).reshape(stored.dims)
     return Prefix(found.record.tokens, list(arrays.values())), found.source, found.refused
 

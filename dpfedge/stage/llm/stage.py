@@ -51,6 +51,8 @@ class LlmStage:
         pool.prefix, self._opening, refused = load_prefix(model, graph, settings.chunk_tokens, shared)
         for stale in refused:
             print(f"dpfedge: stage llm: {stale}", file=sys.stderr, flush=True)
+        if pool.prefix is None and refused:
+            self._opening = str(refused[0])
         self._model, self._graph = model, graph
         self._parts = Parts(
             settings=settings,
@@ -100,7 +102,8 @@ class LlmStage:
     def facts(self) -> Mapping[str, Any]:
         """`name`, `context` in tokens, `places`, and `max_tokens` of an answer where the request gives none.
 
-        `prefix`: where the opening's keys and values are from: `package`, `seal`, `none` baked, or `refused`.
+        `prefix`: where the opening's keys and values are from: `package`, `seal`, `none` (computed), or why the baked
+        ones were refused.
         """
         parts = self._parts
         return {

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -64,8 +65,12 @@ def test_attach__fits(bound: Bound, recorder: Any) -> None:
         def get(self, name: str) -> Any:
             return recorder
 
+    assert sealed.sidecar is not None
     again = Chosen.again(bound.package, sealed.chosen.record(), Only())  # type: ignore[arg-type]
     assert bytes(again.model("llm").graph("step").sealed["packed"].data) == b"packed"
+    sealed.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(sealed.sidecar.file)
 
 
 def test_attach__no_sidecar(bound: Bound) -> None:

@@ -72,9 +72,13 @@ def package(tmp_path: Path) -> Package:
 
 def _start(package: Package) -> Engine:
     board = SimpleNamespace(id="host", placement={})
-    bound: Any = SimpleNamespace(package=package, board=board, target=SimpleNamespace(models={}), chosen=CHOSEN)
+    bound: Any = SimpleNamespace(
+        package=package, board=board, target=SimpleNamespace(models={}), chosen=CHOSEN, sidecar=None, stale=("why",),
+        close=package.close,
+    )  # fmt: skip
     zygote: Any = ToyZygote()
-    return Engine.start(Prepared(zygote, bound), Nobody())
+    located: Any = None
+    return Engine.start(Prepared(zygote, bound, located), Nobody())
 
 
 @pytest.fixture
@@ -259,6 +263,7 @@ def test_status__tells_of_every_part(engine: Engine) -> None:
     status = engine.status()
 
     assert status["stages"]["llm"]["state"] == "starting"
+    assert status["seal"] == {"path": None, "stale": ["why"]}
     assert status["server"]["pid"] == os.getpid()
     assert status["links"]["source.llm"]["sent"] == 0
     assert engine.facts() == {"decoder": {}, "llm": {}}

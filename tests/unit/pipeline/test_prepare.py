@@ -70,14 +70,12 @@ def test_prepare__refused_by_the_board(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prepared__closed_gives_both_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """When nothing is started with them."""
     closed: list[int] = []
-    package = SimpleNamespace(close=lambda: closed.append(1))
-    monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: package)
-    sidecar = SimpleNamespace(close=lambda: closed.append(2))
-    bound = SimpleNamespace(package=package, sidecar=sidecar, stale=())
+    monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: None)
+    bound = SimpleNamespace(close=lambda: closed.append(1), stale=())
     monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board, **_: bound)
     prepare("./x").close()
 
-    assert (closed, ToyZygote.made[0].stopped) == ([1, 2], [0.0])
+    assert (closed, ToyZygote.made[0].stopped) == ([1], [0.0])
 
 
 @pytest.mark.usefixtures("_signed")
