@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfedge.config import bytes_per_second, check, duration_ms, load_key, load_yaml, nearest, plain, size_bytes
-from dpfedge.errors import BoardError
+from dpfedge.errors import BoardError, ConfigError
 from dpfedge.hardware.probe import Machine
 
 __all__ = [
@@ -130,7 +130,10 @@ def load_board(id: str) -> Board:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ConfigError("the file cannot be read", where=str(path), found=error.strerror) from error
     return status.st_mtime_ns, status.st_size
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -185,3 +187,32 @@ def test_damage__is_answered_never_raised(
     assert answer
     assert "root:x:0" not in f"{answer} {probe(root)}"
     shutil.rmtree(root)
+
+
+def test_sysroot__nothing_of_this_machine_is_opened(build: Build, parts: Any, tmp_path: Path) -> None:
+    """With links that lead everywhere, binding opens and lists no file of /proc, /sys, /etc or /dev."""
+    package = build(parts.target("any", "cpu", ["memory", 0]))
+    root = tmp_path / "box"
+    shutil.copytree(MACHINES / "orin-agx", root)
+    for path, target in (
+        ("proc/driver", "/proc/driver"), ("sys/bus", "/sys/bus"), ("sys/class", "../../../../../../../../sys/class"),
+        ("proc/sys/kernel/osrelease", "/proc/sys/kernel/osrelease"), ("etc/nv_tegra_release", "/etc/passwd"),
+    ):  # fmt: skip
+        (root / path).unlink(missing_ok=True)
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).symlink_to(target)
+    code = (
+        "import sys\n"
+        "from dpfedge.binding import bind_here\n"
+        "from dpfedge.package import open_package\n"
+        "import dpfedge.binding.bind, dpfedge.hardware.board, dpfedge_cpu\n"
+        "seen = []\n"
+        "def hook(name, args):\n"
+        "    if name in ('open', 'os.listdir', 'os.scandir') and isinstance(args[0], str): seen.append(args[0])\n"
+        "sys.addaudithook(hook)\n"
+        "print(bind_here(open_package(sys.argv[1]), sysroot=sys.argv[2]).target.id)\n"
+        "raise SystemExit(str([p for p in seen if p.startswith(('/proc', '/sys', '/etc', '/dev'))] or ''))\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, package.path, root], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr.strip()) == ("any\n", "")

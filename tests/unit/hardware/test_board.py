@@ -209,3 +209,23 @@ def test_boards__all_read_in_order() -> None:
 
     assert ids == sorted(ids)
     assert {"host", "orin", "rk3588", "h100", "mi300x"} <= set(ids)
+
+
+def test_auto__reads_a_changed_board_again(tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of a board is kept only as long as its file stays as it was; a lost file is named."""
+    text = (
+        "title: my board\nvendor: me\nmatch: {arch: [ARCH]}\n"
+        "devices: [{id: cpu, kind: cpu, backends: [cpu]}]\nplacement: {llm: {threads: 1}}\n"
+    )
+    file = tmp_path / "mine.yaml"
+    monkeypatch.setenv("DPFEDGE_BOARDS", str(tmp_path))
+    machine = probe(record("x86"))
+
+    file.write_text(text.replace("ARCH", "aarch64"))
+    assert find_board("auto", machine).id == "host"
+    file.write_text(text.replace("ARCH", "x86_64"))
+    assert find_board("auto", machine).title == "my board"
+    file.unlink()
+    file.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: the file cannot be read; found No such file"):
+        find_board("auto", machine)
