@@ -99,10 +99,25 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{name}: {state}, {report.get('requests', 0)} requests, pid {report['pid']}"
     yield f"  {place}"
     yield from (f"  package {line}" for line in dict.fromkeys(_packages(report["processes"])))
+    yield from (f"  {line}" for line in _built(report))
     yield from _table([_COLUMNS, *(_cells(process) for process in report["processes"])])
     for link, counters in (report.get("links") or {}).items():
         if lost := {key: counters[key] for key in ("dropped", "corrupt") if counters.get(key)}:
             yield f"  link {link}: {', '.join(f'{count} {key}' for key, count in lost.items())}"
+
+
+def _built(report: Mapping[str, Any]) -> Iterator[str]:
+    """What was built on this device and is used, and what is not used, and why."""
+    seal = report.get("seal") or {}
+    if seal.get("path"):
+        yield f"seal {seal['path']}"
+    yield from seal.get("stale", ())
+    for process in report["processes"]:
+        opening = (process.get("facts") or {}).get("prefix", "none")
+        if opening in ("package", "seal"):
+            yield f"{process['name']}: opening baked in the {opening}"
+        elif opening != "none":
+            yield f"{process['name']}: {opening}"
 
 
 def _packages(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -105,3 +105,23 @@ def test_describe__of_another_error() -> None:
     data = describe_error(FormatError("not a package", where="x", found=3))
 
     assert (data["error"], data["found"], data["exit_code"], data["refusals"]) == ("not a package", "3", 4, [])
+
+
+def test_explain__baked_prefixes(build: Build, host: Board, parts: Any) -> None:
+    """`--explain` says which opening fits this machine, and names what makes another stale."""
+    found = parts.found(parts.CPU)
+    key = bind(build(parts.target("t", "cpu", ["board", "host"])), host, found).model("llm").key()
+    lines = []
+    for changes in ({}, {"weights": "others"}):
+        target = parts.target("t", "cpu", ["board", "host"])
+        target["models"]["llm"]["prefix"] = {
+            "section": "prefix", "key": {**key, "stage/chunk_tokens": "128", **changes}, "tokens": [1, 2],
+            "memory": {"past": {"offset": 0, "size": 1, "dtype": "u8", "dims": [1]}},
+        }  # fmt: skip
+        bound = bind(build(target, prefix=b"x"), host, found)
+        lines += [line for line in explain_bound(bound, explain=True) if line.startswith(("prefix", "stale"))]
+
+    assert lines == [
+        "prefix   llm: 2 tokens of the package",
+        f"stale    baked prefix of llm: refused: weights: wanted others; found {key['weights']}; run `dpfedge seal`",
+    ]

@@ -54,6 +54,23 @@ def test_status__for_people(capsys: Output) -> None:
     ]
 
 
+def test_status__of_what_was_built_on_the_device(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seal that is used, an opening that is, and why others are not."""
+    used = {**TOLD, "seal": {"path": "/v.dpfbin.dpfseal", "stale": []}}
+    used["stages"] = {"llm": {**TOLD["stages"]["llm"], "facts": {"prefix": "seal"}}}
+    monkeypatch.setattr(status, "ask", lambda server: used)
+    assert main(["status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4:6] == ["  seal /v.dpfbin.dpfseal", "  llm: opening baked in the seal"]
+
+    refused = {**TOLD, "seal": {"path": None, "stale": ["seal v: refused: driver: …"]}}
+    refused["stages"] = {"llm": {**TOLD["stages"]["llm"], "facts": {"prefix": "baked prefix of llm: refused: …"}}}
+    monkeypatch.setattr(status, "ask", lambda server: refused)
+    assert main(["status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4:6] == ["  seal v: refused: driver: …", "  llm: baked prefix of llm: refused: …"]
+
+
 def test_status__as_json(capsys: Output) -> None:
     """The same with every number; what could not be read is named beside its process."""
     assert main(["status", "--json", "7"]) == 0
