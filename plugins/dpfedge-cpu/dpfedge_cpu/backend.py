@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,12 +104,10 @@ class CpuBackend:
 
     def identity(self, device: Device) -> Identity:
         """Kernels, and so the last bits of results, are chosen by architecture and features."""
-        from importlib.metadata import version  # its own imports take longer than binding
-
         facts = {"kind": device.kind, "arch": device.arch, "features": " ".join(sorted(device.features))}
         facts["page_bytes"] = str(mmap.PAGESIZE)  # a sealed image is made of pages
         return Identity(
-            facts, {"onnxruntime": version("onnxruntime"), "dpfedge-cpu": self.version, "libc": _libc_version()}
+            facts, {"onnxruntime": _onnxruntime_version(), "dpfedge-cpu": self.version, "libc": _libc_version()}
         )
 
     def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequence[Array]] | None:
@@ -129,3 +130,14 @@ def _libc_version() -> str:
         return os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
     except ValueError:
         return "not glibc"
+
+
+def _onnxruntime_version() -> str:
+    """As the module says, loaded or not; `importlib.metadata` alone takes longer than binding."""
+    if (loaded := sys.modules.get("onnxruntime")) is not None:
+        return str(loaded.__version__)
+    spec = PathFinder.find_spec("onnxruntime")
+    if spec is None or spec.origin is None:
+        return "not installed"
+    found = re.search(r'^__version__ = "(.+)"$', Path(spec.origin).read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else "unknown"

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +226,15 @@ def test_identity__names_what_kernels_depend_on(device: Any) -> None:
     assert set(identity.device) == {"kind", "arch", "features", "page_bytes"}
     assert set(identity.libraries) == {"onnxruntime", "dpfedge-cpu", "libc"}
     assert identity.driver == ""
+
+
+def test_identity__version_without_loading_it(device: Any) -> None:
+    """A process that only binds and one that runs the library say the same, and the first does not import it."""
+    code = (
+        "import sys; from pathlib import Path; from dpfedge_cpu import CpuBackend; backend = CpuBackend();"
+        "print(backend.identity(backend.devices(Path('/'))[0]).libraries['onnxruntime']);"
+        "sys.exit(str({'onnxruntime', 'numpy', 'importlib.metadata'} & set(sys.modules) or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert (done.stdout.strip(), done.stderr.strip()) == (version("onnxruntime"), "")
