@@ -158,7 +158,8 @@ async def _serve(prepared: Prepared, sockets: list[socket.socket], say: _Say, la
     from dpfedge.serve.server import Server
     from dpfedge.serve.switcher import Switcher
 
-    switcher = Switcher(provider, launch) if launch is not None else None
+    installed = prepared.located.installed
+    switcher = Switcher(provider, launch, installed.id) if launch is not None and installed is not None else None
     server = Server(create_app(provider, switcher), provider)
     serving = asyncio.ensure_future(server.serve(sockets))
     ending = asyncio.ensure_future(told.wait())

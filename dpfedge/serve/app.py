@@ -55,7 +55,7 @@ def create_app(provider: Provider, switcher: Switcher | None = None) -> Starlett
     `app.state` has all of them and the metrics.
     """
     app = Starlette(
-        routes=(*_ROUTES, _CONTROL),
+        routes=_ROUTES if switcher is None else (*_ROUTES, _CONTROL),
         middleware=[Middleware(Guard), Middleware(_Counter)],
         exception_handlers={DpfError: _dpf_error, HTTPException: _http_error, Exception: _bug},
     )

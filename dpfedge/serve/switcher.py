@@ -25,10 +25,10 @@ SPARE_S = 60.0
 
 
 class Switcher:
-    """`launch` opens the runtime of an installed package by its id."""
+    """`launch` opens the runtime of an installed package by its id; `served` is the id of the provider's package."""
 
-    def __init__(self, provider: Provider, launch: Callable[[str], Awaitable[ServedRuntime]]) -> None:
-        self._provider, self._launch = provider, launch
+    def __init__(self, provider: Provider, launch: Callable[[str], Awaitable[ServedRuntime]], served: str) -> None:
+        self._provider, self._launch, self._served = provider, launch, served
         self._warming = asyncio.Lock()
         self._spare: tuple[str, ServedRuntime] | None = None
         self._expiry: asyncio.Task[None] | None = None
@@ -36,9 +36,12 @@ class Switcher:
     async def warm(self, id: str) -> None:
         """Make the package the spare; returns when every stage is warm. The error that prevents it leaves no spare.
 
+        The package that is served is warm.
         Busy while another package is being switched to.
         """
         _ = self._provider.runtime  # a server that is starting or ending has nothing to stand beside
+        if id == self._served:
+            return
         if self._warming.locked() or self._provider.replacing or (self._spare is not None and self._spare[0] != id):
             users = f"{self._provider.ending} answers and sessions on the old package"
             raise Busy("another switch is in progress", where="server", found=users, remedy="try again in a moment")
@@ -54,13 +57,16 @@ class Switcher:
             self._expire()
 
     def switch(self, id: str) -> None:
-        """Give every new answer to the spare; UsageError when it is not this package."""
+        """Give every new answer to the spare; UsageError when neither it nor what is served is this package."""
+        if id == self._served:
+            return
         if self._spare is None or self._spare[0] != id:
             found = self._spare[0] if self._spare is not None else "none"
             raise UsageError("this package is not warm", where="server", found=found, remedy="warm it first")
         (_, runtime), self._spare = self._spare, None
         self._cancel_expiry()
         self._provider.replace(runtime)
+        self._served = id
 
     async def drop(self, id: str | None = None) -> None:
         """Forget the spare if it is this package (None: any)."""

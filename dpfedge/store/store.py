@@ -107,7 +107,7 @@ class Store:
                 installed = self._take_in(path, source, id, judge)
             before = self._slots_or_none(name)
             slots = before.with_active(id) if before else Slots(id)
-            if slots != before:
+            if slots != before or activate is not None:  # a running server may serve an older one
                 self._switch(name, slots, installed, activate)
             return Installation(installed, self._find_or_none(slots.previous), copied, slots != before)
 
@@ -203,8 +203,9 @@ class Store:
         place, before = self.places.slots(name), self._slots_or_none(name)
         switch = activate(installed) if activate else None
         try:
-            with changing(place):
-                write_slots(place, name, slots)
+            if slots != before:
+                with changing(place):
+                    write_slots(place, name, slots)
         except BaseException:
             if switch is not None:
                 switch.drop()

@@ -30,11 +30,11 @@ async def control(request: Request) -> Response:
 
 
 async def _do(request: Request) -> None:
-    switcher: Switcher | None = request.app.state.switcher
+    switcher: Switcher = request.app.state.switcher
     what = request.path_params["what"]
     server = request.scope.get("server")
     over_tcp = server is not None and server[1] is not None
-    if over_tcp or switcher is None or what not in ("warm", "switch", "drop"):
+    if over_tcp or what not in ("warm", "switch", "drop"):
         raise RequestError("no such endpoint", status=404, where=f"POST {request.url.path}"[:200], code="http_404")
     id = read_fields(await read_json(request), {"id": text(64, 64)}, required=("id",))["id"]
     if what == "switch":

@@ -173,7 +173,7 @@ async def _truncate(state: Conversation, event: Mapping[str, Any]) -> None:
     if answer is state.response:
         await state.interrupt("client_cancelled", heard)
     else:
-        await (await state.session()).interrupt(heard)
+        await state.shorten(answer, heard)
     place = {"content_index": 0, "audio_end_ms": fields["audio_end_ms"]}
     await state.out.send("conversation.item.truncated", item_id=answer.item_id, **place)
 

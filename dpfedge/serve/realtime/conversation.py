@@ -64,11 +64,17 @@ class Conversation:
     handling: bool = False
     """An event of the session is being passed on."""
     unsaid: list[dict[str, str]] = field(default_factory=list)
-    """Items of other roles that a new session must begin with."""
+    """What a new session must begin with: the history of the one before, and items of other roles."""
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a client event is obeyed: the session it uses stays."""
     tail: Tail = field(init=False)
     _session: ServedSession | None = None
+    _answered_in: ServedSession | None = None
+    """The session that gave the last answer."""
+    _heard: tuple[str, str] | None = None
+    """An answer of a session before this one, and the words of it that were heard."""
+    _opened: SessionConfig | None = None
+    """The settings that the session was opened with."""
     _reading: asyncio.Task[None] | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -81,8 +87,6 @@ class Conversation:
         """
         async with self._lock:
             if self._session is not None and self._between_turns() and (self.stale or self._outdated()):
-                if self.stale:
-                    self.tail.clear()  # it was heard with other settings
                 await self._leave()
             return self._session or await self._open(self.unsaid)
 
@@ -107,10 +111,25 @@ class Conversation:
     async def _leave(self) -> None:
         assert self._session is not None
         self.unsaid[:0] = [dict(message) for message in self._session.history]
+        if self._heard is not None:
+            _shorten(self.unsaid, *self._heard)
+            self._heard = None
         await self._end()
+
+    async def shorten(self, answer: Response, heard: str) -> None:
+        """Of the answer given last, the history keeps only what was heard."""
+        if self._session is None:
+            _shorten(self.unsaid, answer.text, heard)
+        elif self._session is self._answered_in:
+            await self._session.interrupt(heard)
+        else:  # this session was told all of it when it was opened
+            self._heard, self.stale = (answer.text, heard), True
 
     async def _open(self, history: Sequence[Mapping[str, str]]) -> ServedSession:
         config = self.config
+        if self._opened not in (None, config):
+            self.tail.clear()  # it was heard with other settings
+        self._opened = config
         if self.tail.rate != config.input_hz:
             self.tail = Tail(config.input_hz)
         heard = self.tail.take_over()
@@ -175,7 +194,7 @@ class Conversation:
         """Finish the answer being given, if there is one."""
         response, self.response = self.response, None
         if response is not None:
-            self.answered = response
+            self.answered, self._answered_in = response, self._session
             await response.finish(status, reason=reason, done=done, error=error)
 
     async def interrupt(self, reason: str, heard: str | None = None) -> None:
@@ -187,3 +206,11 @@ class Conversation:
         self.dropped = max(self.dropped, response.turn or 0)
         await self.end_response("cancelled", reason=reason)
         await self._session.interrupt(words)
+
+
+def _shorten(history: Sequence[dict[str, str]], said: str, heard: str) -> None:
+    """Of the last answer with the words `said`, keep those that were heard."""
+    for message in reversed(history):
+        if (message["role"], message["content"]) == ("assistant", said):
+            message["content"] = heard
+            return

@@ -14,7 +14,7 @@ from dpfedge.serve import switcher as module
 from dpfedge.serve.provider import Provider
 from dpfedge.serve.switcher import Switcher
 
-A, B = "a" * 64, "b" * 64
+A, B, OLD = "a" * 64, "b" * 64, "0" * 64
 
 
 class Toy:
@@ -42,7 +42,7 @@ class Scene:
         self.old = Toy()
         self.packages: dict[str, Toy] = {}
         self.provider = Provider("toy", self._old)
-        self.switcher = Switcher(self.provider, self._launch)
+        self.switcher = Switcher(self.provider, self._launch, OLD)
 
     async def _old(self) -> Any:
         return self.old
@@ -80,6 +80,22 @@ def test_switch__after_the_spare_is_warm() -> None:
         assert scene.served is scene.packages[A]
         await asyncio.sleep(0.01)
         assert scene.old.closed == 1
+
+    run(test)
+
+
+def test_switch__to_what_is_served_does_nothing() -> None:
+    """As when an install finds its package active, and asks only to be sure."""
+
+    async def test(scene: Scene) -> None:
+        await scene.switcher.warm(OLD)
+        scene.switcher.switch(OLD)
+        assert scene.served is scene.old
+        await scene.switcher.warm(A)
+        scene.switcher.switch(A)
+        await scene.switcher.warm(A)
+        scene.switcher.switch(A)
+        assert (scene.served, scene.packages[A].closed) == (scene.packages[A], 0)
 
     run(test)
 

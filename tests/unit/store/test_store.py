@@ -209,6 +209,17 @@ def test_activate__the_server_switches_after_the_slots(store: Store, make: Make,
     assert switch.calls == ["commit"]
 
 
+def test_activate__what_is_active_already(store: Store, make: Make, judge: Any) -> None:
+    """A server may still serve the one before: it is told all the same, and no slot is written."""
+    store.install(make("1"), judge)
+    written = store.places.slots("voice").stat()
+    switch = ToySwitch()
+    done = store.install(make("1"), judge, lambda installed: switch)
+
+    assert (done.switched, switch.calls) == (False, ["commit"])
+    assert store.places.slots("voice").stat() == written
+
+
 def test_activate__a_server_that_cannot_leaves_the_old_state(store: Store, make: Make, judge: Any) -> None:
     """Whether it cannot warm the package or does not switch: slots as before, the error is told."""
     store.install(make("1"), judge)

@@ -111,6 +111,9 @@ class Talk:
     async def clear(self) -> None:
         self.heard.clear()
 
+    async def interrupt(self, heard: str | None = None) -> None:
+        self.history[-1]["content"] = str(heard)
+
     async def events(self) -> Any:
         while (event := await self.queue.get()) is not None:
             yield event
@@ -195,6 +198,36 @@ def test_retire__waits_for_the_turns_end() -> None:
 
         assert [one.generation for one in provider.sessions] == [0, 1]
         assert provider.sessions[1].heard.startswith(bytes(session.heard[600 * 48 :]))
+
+    moving(test)
+
+
+@pytest.mark.parametrize("moved", ["not yet", "nothing is open", "another is open"])
+def test_truncate__an_answer_of_the_session_before(moved: str) -> None:
+    """A client tells how much was heard after the session moved: the next one must not know more."""
+
+    async def test(provider: Runtimes, state: Conversation, sent: list[str]) -> None:
+        await obey(state, APPEND)
+        session = provider.sessions[0]
+        session.queue.put_nowait(TextDelta(1024, 0, "One two three."))
+        await eventually(lambda: state.response is not None)
+        answer = state.response
+        assert answer is not None
+        session.history.append({"role": "assistant", "content": "One two three."})
+        if moved == "nothing is open":
+            provider.generation = 1
+        session.queue.put_nowait(TurnDone(1024, 0, "stop", {}))
+        await eventually(lambda: state.response is None and not state.handling)
+        if moved == "another is open":
+            provider.generation = 1
+            await obey(state, APPEND)
+            assert provider.sessions[1].history == [{"role": "assistant", "content": "One two three."}]
+        await state.shorten(answer, "One")
+        provider.generation = 2
+        await obey(state, APPEND)
+
+        assert provider.sessions[-1].history == [{"role": "assistant", "content": "One"}]
+        assert len(provider.sessions) == (3 if moved == "another is open" else 2)
 
     moving(test)
 
