@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dpfedge.backend.registry import Registry
 from dpfedge.binding import Bound, bind_here
 from dpfedge.compiler.emit import compile_package
 from dpfedge.compiler.recipe import load_recipe
-from dpfedge.errors import BackendError
+from dpfedge.errors import BackendError, PackageError
 from dpfedge.package import open_package
 from dpfedge.package.sidecar import sidecar_of
 from dpfedge.seal.build import build_seal
@@ -122,3 +123,25 @@ def test_build__a_sidecar_is_no_package(bound: Bound, backend: Packing) -> None:
 
     with pytest.raises(Exception, match="a sidecar, not a package; name the package that it lies beside"):
         bind_here(open_package(out))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")]
+)
+def test_build__where_nothing_can_be_written(
+    bound: Bound, backend: Packing, number: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk or a read-only one is named, and the old sidecar stays."""
+    out = sidecar_of(bound.package.path)
+    backend.found = {"a": b"old"}
+    build_seal(bound, out)
+    before, files = out.read_bytes(), sorted(out.parent.iterdir())
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, words)
+
+    monkeypatch.setattr("dpfedge.package.writer.os.pwrite", refuse)
+    with pytest.raises(PackageError) as caught:
+        build_seal(bound, out)
+    assert str(caught.value) == f"{out}: cannot write the package: {words}"
+    assert (out.read_bytes(), sorted(out.parent.iterdir())) == (before, files)
