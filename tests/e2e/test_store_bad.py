@@ -176,3 +176,65 @@ def test_outside_file__cut_in_place_ends_its_reader(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
 
     assert (done.stdout, done.returncode) == ("4000\n", -signal.SIGBUS)
+
+
+def test_many__installs_rollbacks_and_collections_at_once(tmp_path: Path) -> None:
+    """Each waits for the others; none fails, none sees half of another's, and nothing is left over."""
+    store = tmp_path / "store"
+    packages = [write(tmp_path / str(version), str(version), 200_000) for version in (1, 2)]
+    assert dpfedge("install", str(packages[0]), "--allow-unsigned", "--store", str(store)).returncode == 0
+    assert dpfedge("install", str(packages[1]), "--allow-unsigned", "--store", str(store)).returncode == 0
+    command = [
+        sys.executable,
+        "-c",
+        SMALL.replace("sys.exit(main(sys.argv[1:]))", MANY),
+        str(store),
+        *map(str, packages),
+    ]
+    runs = [subprocess.Popen([*command, str(number)], stderr=subprocess.PIPE, text=True) for number in range(4)]
+    for one in runs:
+        _, told = one.communicate(timeout=200)
+        assert one.returncode == 0, told
+    listed = dpfedge("list", "--store", str(store)).stdout.splitlines()
+
+    assert sorted(line.split(",")[0].split()[-1] for line in listed) == ["1", "2"]
+    assert len(list((store / "files").iterdir())) == 4
+    assert list((store / "incoming").iterdir()) == []
+
+
+MANY = """
+store, first, second, number = sys.argv[1:]
+ways = (["install", first, "--allow-unsigned"], ["install", second, "--allow-unsigned"], ["rollback", "voice"], ["gc"])
+from dpfedge.store import Store, locate
+for turn in range(12):
+    code = main([*ways[(turn + int(number)) % 4], "--store", store])
+    if code:
+        sys.exit(code)
+    locate("voice", Path(store)).open("full").close()
+"""
+
+
+def test_busy_store__names_who_holds_it(tmp_path: Path) -> None:
+    """Word for word, after the time that was asked for; exit code 1."""
+    store = tmp_path / "store"
+    assert dpfedge("gc", "--store", str(store)).returncode == 0
+    code = (
+        "import sys, pathlib\n"
+        "from dpfedge.store import Store\n"
+        "with Store(pathlib.Path(sys.argv[1])).changing('dpfedge install x.dpfbin'):\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, str(store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        done = dpfedge(
+            "install", str(write(tmp_path / "1")), "--allow-unsigned", "--store", str(store), "--wait", "0.3"
+        )
+        holder.kill()
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"dpfedge: {store}: another process is changing the store, waited 0.3 s; "
+        f"found pid {holder.pid} (dpfedge install x.dpfbin); wait for it, or end it, and try again\n"
+    )
