@@ -158,6 +158,17 @@ static void read_tiny(const unsigned char *file, uint64_t nbytes) {
     CHECK(dpf_package_check(&package, file, &why) == DPF_PACKAGE_OK);
 }
 
+/* A signed package is read like any other: only the place of its signature area is looked at. */
+static void test_signed(unsigned char *file, uint64_t nbytes) {
+    dpf_package_refusal why;
+    CHECK(dpf_package_open(file, nbytes, &package, &why) == DPF_PACKAGE_OK);
+    CHECK(dpf_package_check(&package, file, &why) == DPF_PACKAGE_OK);
+    CHECK(package.header.signature_bytes > 91 && file[package.header.signature_offset] > 0x80);
+    file[nbytes - 1] ^= 1;
+    CHECK(dpf_package_open(file, nbytes, &package, &why) == DPF_PACKAGE_OK);
+    CHECK(dpf_package_open(file, nbytes - 1, &package, &why) == DPF_PACKAGE_FILE_CUT);
+}
+
 /* A copy that ends where the file ends, so that a sanitizer sees a step behind it. */
 static dpf_package_rule open_copy(const unsigned char *file, uint64_t nbytes, dpf_package_refusal *why) {
     unsigned char *copy = malloc(nbytes == 0 ? 1 : nbytes);
@@ -307,12 +318,14 @@ static void test_fields(const unsigned char *file) {
 }
 
 int main(int count, char **arguments) {
-    uint64_t nbytes, smallest_bytes;
+    uint64_t nbytes, smallest_bytes, signed_bytes;
     CHECK(count == 2);
     unsigned char *tiny = read_file(arguments[1], "tiny.dpfbin", &nbytes);
     unsigned char *smallest = read_file(arguments[1], "smallest.dpfbin", &smallest_bytes);
+    unsigned char *with_signatures = read_file(arguments[1], "signed.dpfbin", &signed_bytes);
     test_sha256();
     test_xxh3();
+    test_signed(with_signatures, signed_bytes);
     read_tiny(tiny, nbytes);
     test_cut(smallest, smallest_bytes);
     test_cut(tiny, nbytes);
@@ -323,6 +336,7 @@ int main(int count, char **arguments) {
     test_fields(tiny);
     free(tiny);
     free(smallest);
+    free(with_signatures);
     printf("package: ok, dpf_package is %zu bytes\n", sizeof package);
     return 0;
 }
