@@ -13,6 +13,7 @@ from typing import Any
 from dpfedge.cli.trusting import shown
 from dpfedge.errors import FormatError
 from dpfedge.package import Expression, Graph, Manifest, Package, Target
+from dpfedge.package.sidecar import SealRecord
 from dpfedge.signing import Trust, examine
 from dpfedge.store import locate
 from dpfedge.tensors import TensorSpec
@@ -68,6 +69,8 @@ def _summary(package: Package) -> Iterator[str]:
     form = "{}.{}".format(*manifest.format)
     yield f"{manifest.name} {manifest.version}, format {form}, {package.nbytes} bytes"
     yield from shown(examine(package, Trust.load()))
+    if manifest.seal is not None:
+        yield from _seal(manifest.seal)
     yield "compiler: " + ", ".join(f"{key} {value}" for key, value in manifest.compiler.items())
     yield "sections (name, kind, offset and size in bytes, SHA-256):"
     width = max((len(section.name) for section in manifest.sections), default=0)
@@ -85,11 +88,24 @@ def _summary(package: Package) -> Iterator[str]:
     yield from (f"  {item.name}: {item.spdx}" for item in manifest.licences)
 
 
+def _seal(seal: SealRecord) -> Iterator[str]:
+    """What a sidecar was built for, in the words a refusal would use."""
+    yield f"seal of package {seal.package.hex()[:16]}, target {seal.target}, backend {seal.backend}"
+    yield from (f"  device/{name}: {value}" for name, value in seal.device.items())
+    yield from (f"  library/{name}: {value}" for name, value in seal.libraries.items())
+    yield from ([f"  driver: {seal.driver}"] if seal.driver else [])
+    yield from (f"  built {item.name} of {item.model}.{item.graph}: {item.section}" for item in seal.built)
+    yield from (f"  prefix of {model}: {len(item.tokens)} tokens" for model, item in seal.prefixes.items())
+
+
 def _targets(manifest: Manifest) -> Iterator[str]:
     for target in manifest.targets:
         yield _title(target)
         yield from (f"  {choice}  because  {rule}" for choice, rule in target.decisions)
         for name, model in target.models.items():
+            if model.prefix is not None:
+                yield f"  {name}: prefix of {len(model.prefix.tokens)} tokens in {model.prefix.section}"
+                yield from (f"    {key}: {value}" for key, value in model.prefix.key.items())
             for label, graph in model.graphs.items():
                 yield f"  {name}.{label}: {graph.section} with {', '.join(graph.weights) or 'no weights'}"
                 yield from (f"    {port}" for port in _ports(graph))

@@ -69,3 +69,35 @@ def test_inspect__sbom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(capsys.readouterr().out) == {"bomFormat": "CycloneDX"}
     assert main(["inspect", TINY, "--sbom"]) == 4
     assert "the package has no bill of materials" in capsys.readouterr().err
+
+
+def test_inspect__sidecar_and_prefix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sidecar shows what it was built for; a baked opening what its numbers depend on."""
+    path = tmp_path / "x.dpfbin.dpfseal"
+    memory = {"past": {"offset": 0, "size": 1, "dtype": "u8", "dims": [1]}}
+    prefix = {"section": "prefix", "key": {"device/arch": "x86-64-v3"}, "tokens": [1, 2], "memory": memory}
+    built = {"model": "llm", "graph": "step", "name": "packed", "section": "sealed"}
+    with PackageWriter(path, name="with", version="1") as writer:
+        writer.add("prefix", "prefix", b"p")
+        writer.add("sealed", "sealed", b"s")
+        seal = {
+            "package": bytes(32), "target": "t", "backend": "cpu", "device": {"arch": "x86-64-v3"}, "driver": "d 1",
+            "libraries": {"onnxruntime": "1.32.0"}, "built": [built], "prefixes": {"llm": prefix},
+        }  # fmt: skip
+        target = {
+            "id": "t", "backend": "cpu", "backend_abi": 1, "whitelist": ["board", "host"], "memory_bytes": 1,
+            "decisions": [], "models": {"llm": {"graphs": {}, "prefix": prefix}},
+        }  # fmt: skip
+        model = {"family": "llama", "licence": "MIT", "source": "test"}
+        writer.finish({"seal": seal, "models": {"llm": model}, "targets": [target]})
+
+    assert main(["inspect", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:8] == [
+        "seal of package 0000000000000000, target t, backend cpu", "  device/arch: x86-64-v3",
+        "  library/onnxruntime: 1.32.0", "  driver: d 1", "  built packed of llm.step: sealed",
+        "  prefix of llm: 2 tokens",
+    ]  # fmt: skip
+    assert main(["inspect", str(path), "--targets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == ["  llm: prefix of 2 tokens in prefix", "    device/arch: x86-64-v3"]
