@@ -129,10 +129,8 @@ rule dpf_package_open(const void *file, uint64_t nbytes, dpf_package *package, d
     return dpf_package_read_manifest(&header, (const unsigned char *)file + header.manifest_offset, package, refusal);
 }
 
-rule dpf_package_check_section(const dpf_package *package, const dpf_section *section, const void *bytes,
-                               dpf_package_refusal *refusal) {
+rule dpf_package_check_section(const dpf_section *section, const void *bytes, dpf_package_refusal *refusal) {
     unsigned char digest[DPF_XXH3_BYTES];
-    (void)package;
     dpf_xxh3_128(bytes, section->size, digest);
     if (!same_bytes(digest, section->xxh3, DPF_XXH3_BYTES)) {
         return refuse(refusal, DPF_PACKAGE_SECTION_XXH3, section->offset, 0, 0);
@@ -161,7 +159,7 @@ rule dpf_package_check(const dpf_package *package, const void *file, dpf_package
             return refuse(refusal, DPF_PACKAGE_SECTION_END, section.offset, section.size, h->manifest_offset);
         }
         TRY(check_gap(file, end, section.offset, refusal));
-        TRY(dpf_package_check_section(package, &section, (const unsigned char *)file + section.offset, refusal));
+        TRY(dpf_package_check_section(&section, (const unsigned char *)file + section.offset, refusal));
         end = section.offset + section.size;
     }
     TRY(check_gap(file, end, h->manifest_offset, refusal));

@@ -140,7 +140,7 @@ static void read_tiny(const unsigned char *file, uint64_t nbytes) {
     CHECK(!dpf_package_find(&package, "licence/tiny", 12, &section) && !dpf_package_section(&package, 4, &section));
     CHECK(dpf_package_asset(&package, text("tiny-llm"), text("tokenizer.json"), &section) && is(section.kind, "asset"));
     CHECK(memcmp(file + section.offset, "{\"version\": \"1.0\"}", section.size) == 0);
-    CHECK(dpf_package_check_section(&package, &section, file + section.offset, &why) == DPF_PACKAGE_OK);
+    CHECK(dpf_package_check_section(&section, file + section.offset, &why) == DPF_PACKAGE_OK);
     CHECK(!dpf_package_asset(&package, text("tiny-llm"), text("template"), &section));
     CHECK(dpf_package_target(&package, 0, &target) && !dpf_package_target(&package, 1, &target));
     CHECK(is(target.id, "cpu.x86-64-v3") && is(target.backend, "cpu") && target.backend_abi == 1);

@@ -251,8 +251,7 @@ dpf_package_rule dpf_package_open(const void *file, uint64_t nbytes, dpf_package
 dpf_package_rule dpf_package_check(const dpf_package *package, const void *file, dpf_package_refusal *refusal);
 
 /* Compares the bytes of one section with its two digests. */
-dpf_package_rule dpf_package_check_section(const dpf_package *package, const dpf_section *section, const void *bytes,
-                                           dpf_package_refusal *refusal);
+dpf_package_rule dpf_package_check_section(const dpf_section *section, const void *bytes, dpf_package_refusal *refusal);
 
 /* What the rule says, as the Python reader words it; "" for a number that is no rule. */
 const char *dpf_package_rule_text(dpf_package_rule rule);
