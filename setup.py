@@ -17,7 +17,7 @@ class BuildWithBoards(build_py):
         if not self.editable_mode:
             target = Path(self.build_lib, "dpfedge", "_boards")
             target.mkdir(parents=True, exist_ok=True)
-            for file in sorted(glob("boards/*.yaml")):
+            for file in sorted([*glob("boards/*.yaml"), "boards/_index.json"]):
                 shutil.copy(file, target)
 
 

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
-from dpfedge.config.reader import Items, Section, load_key, load_yaml, parse_yaml, plain
-from dpfedge.config.schema import check, nearest
-from dpfedge.config.units import FORMATS, bytes_per_second, celsius, duration_ms, size_bytes, watts
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpfedge.config.reader import Items, Section, load_key, load_yaml, parse_yaml, plain
+    from dpfedge.config.schema import check, nearest
+    from dpfedge.config.units import FORMATS, bytes_per_second, celsius, duration_ms, size_bytes, watts
 
 __all__ = [
     "FORMATS",
@@ -23,3 +27,16 @@ __all__ = [
     "size_bytes",
     "watts",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("Items", "Section", "load_key", "load_yaml", "parse_yaml", "plain"), "reader"),
+    **dict.fromkeys(("check", "nearest"), "schema"),
+    **dict.fromkeys(("FORMATS", "bytes_per_second", "celsius", "duration_ms", "size_bytes", "watts"), "units"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # who needs units only does not pay for a YAML reader
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"dpfedge.config.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,12 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from dpfedge.config import bytes_per_second, check, duration_ms, load_key, load_yaml, nearest, plain, size_bytes
-from dpfedge.errors import BoardError, ConfigError
+from dpfedge.config.units import bytes_per_second, duration_ms, size_bytes
+from dpfedge.errors import BoardError
+from dpfedge.hardware.boardfile import board_data, match_terms, own_folder
 from dpfedge.hardware.probe import Machine
 
 __all__ = [
@@ -86,7 +86,7 @@ class Match:
 def board_files() -> Mapping[str, Path]:
     """Board id → its file, sorted by id: of $DPFEDGE_BOARDS, and of the installed package or else the source tree."""
     files: dict[str, Path] = {}
-    for folder in (*_extra_folders(), _own_folder()):
+    for folder in (*_extra_folders(), own_folder()):
         for path in folder.glob("[!_.]*.yaml"):
             files.setdefault(path.stem, path)
     return dict(sorted(files.items()))
@@ -98,17 +98,6 @@ def _extra_folders() -> tuple[Path, ...]:
         if not folder.is_dir():
             raise BoardError("no such folder", where=f"${VARIABLE}", found=str(folder))
     return folders
-
-
-def _own_folder() -> Path:
-    package = Path(__file__).parents[1]
-    installed = package / "_boards"
-    return installed if installed.is_dir() else package.parent / "boards"
-
-
-@cache
-def _schema() -> Mapping[str, Any]:
-    return plain(load_yaml(_own_folder() / "_schema.yaml"))  # type: ignore[no-any-return]
 
 
 def boards() -> list[Board]:
@@ -124,47 +113,31 @@ def load_board(id: str) -> Board:
             "there is no such board",
             where=f"board {id}",
             allowed=", ".join([*files, AUTO]),
-            remedy=nearest(id, [*files, AUTO]) or f"put {id}.yaml into a folder named in ${VARIABLE}",
+            remedy=_nearest(id, files) or f"put {id}.yaml into a folder named in ${VARIABLE}",
         )
     return read_board(files[id])
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise ConfigError("the file cannot be read", where=str(path), found=error.strerror) from error
-    return status.st_mtime_ns, status.st_size
+def _nearest(id: str, files: Mapping[str, Path]) -> str | None:
+    from dpfedge.config import nearest  # with the YAML reader; only for this message
 
-
-@lru_cache(maxsize=64)
-def _terms(path: Path, mtime_ns: int, size: int) -> Mapping[str, Any]:
-    """The checked `match` of one board file, read again when the file changes."""
-    terms = load_key(path, "match")
-    check(terms, {**_schema()["properties"]["match"], "$defs": _schema()["$defs"]}, path)
-    return terms  # type: ignore[no-any-return]
+    return nearest(id, [*files, AUTO])
 
 
 def read_board(path: Path) -> Board:
     """The board in one file, checked against `boards/_schema.yaml`."""
-    return _board(path, *_stamp(path))
-
-
-@lru_cache(maxsize=64)
-def _board(path: Path, mtime_ns: int, size: int) -> Board:
-    data = load_yaml(path)
-    check(data, _schema(), path)
+    data = board_data(path)
     return Board(
         id=path.stem,
         title=data["title"],
         vendor=data["vendor"],
-        match=plain(data["match"]),
+        match=data["match"],
         devices=tuple(_device(item) for item in data["devices"]),
         placement={stage: _place(item) for stage, item in data["placement"].items()},
         memory_bytes=size_bytes(data["memory"]) if "memory" in data else None,
         bandwidth=bytes_per_second(data["bandwidth"]) if "bandwidth" in data else None,
-        power=plain(data.get("power", {})),
-        thermal=plain(data.get("thermal", {})),
+        power=data.get("power", {}),
+        thermal=data.get("thermal", {}),
         path=str(path),
     )
 
@@ -183,7 +156,7 @@ def _device(item: Mapping[str, Any]) -> BoardDevice:
 
 
 def _place(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    place = {key: plain(value) for key, value in item.items() if key != "spin"}
+    place = {key: value for key, value in item.items() if key != "spin"}
     return place | {"spin_ns": round(duration_ms(item["spin"]) * 1e6)} if "spin" in item else place
 
 
@@ -258,7 +231,7 @@ def _best(machine: Machine) -> Board:
     # Choosing reads every board's `match`; the rest is checked of the chosen one alone, to stay within the bind time.
     found: list[tuple[tuple[int, int], Path]] = []
     for path in board_files().values():
-        if (match := _match(_terms(path, *_stamp(path)), machine)).ok:
+        if (match := _match(match_terms(path), machine)).ok:
             found.append((match.rank, path))
     if not found:
         raise BoardError(

@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 from dpfedge.config import check, load_yaml, plain
 from dpfedge.hardware.architecture import FEATURES
 from dpfedge.hardware.board import find_board, read_board
+from dpfedge.hardware.boardfile import INDEX, make_index
 from dpfedge.hardware.probe import probe
 
 Record = Callable[[str], Path]
@@ -87,6 +88,11 @@ def test_board__recognises_its_own_machine(path: Path, record: Record) -> None:
 
     assert find_board(path.stem, machine).id == path.stem
     assert find_board("auto", machine).id == path.stem
+
+
+def test_index__is_that_of_the_files() -> None:
+    """`boards/_index.json` spares binding the YAML reader; `python tests/unit/boards/snapshot.py` rewrites it."""
+    assert (FOLDER / INDEX).read_text() == make_index(FOLDER)
 
 
 def test_readme__lists_every_board_and_key() -> None:

@@ -107,7 +107,7 @@ def test_files__installed_package_brings_its_own(tmp_path: Path, monkeypatch: py
     (tmp_path / "boards").mkdir()
     (tmp_path / "boards/other.yaml").write_text(BOARD)
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr("dpfedge.hardware.board.__file__", str(tmp_path / "dpfedge/hardware/board.py"))
+    monkeypatch.setattr("dpfedge.hardware.boardfile.__file__", str(tmp_path / "dpfedge/hardware/boardfile.py"))
 
     assert list(board_files()) == ["host"]
     (tmp_path / "dpfedge/_boards").rename(tmp_path / "dpfedge/gone")
