@@ -226,6 +226,56 @@ static dpf_package_rule read_manifest(const void *bytes, uint64_t nbytes, uint64
     return rule;
 }
 
+static void touch(dpf_text found) {
+    static volatile char seen;
+    for (uint32_t i = 0; i < found.nbytes; i++) seen = found.bytes[i];
+    (void)seen;
+}
+
+/* Everything that can be asked of a package, whatever the answers. */
+static void ask_all(const unsigned char *file) {
+    dpf_package_refusal why;
+    dpf_section section;
+    dpf_target target;
+    dpf_graph graph;
+    dpf_port port;
+    touch(dpf_package_name(&package));
+    for (uint32_t i = 0; i < 5; i++) {
+        if (dpf_package_section(&package, i, &section)) touch(section.name);
+    }
+    dpf_package_asset(&package, text("tiny-llm"), text("tokenizer.json"), &section);
+    for (uint32_t i = 0; dpf_package_target(&package, i, &target); i++) {
+        dpf_graph_cursor cursor = {0};
+        while (dpf_package_next_graph(&package, &target, &cursor, &graph)) {
+            for (uint32_t k = 0; k < 3; k++) {
+                if (dpf_package_input(&package, &graph, k, &port)) touch(port.name);
+                if (dpf_package_output(&package, &graph, k, &port)) touch(port.dynamic[0]);
+                dpf_package_weight(&package, &graph, k, &section);
+            }
+        }
+    }
+    if (file != NULL) dpf_package_check(&package, file, &why);
+}
+
+/* A manifest that somebody writes over after it was accepted: nothing outside it is read, and everything ends. */
+static void test_written_over(const unsigned char *file, uint64_t nbytes) {
+    uint64_t dice = 88172645463325252u, place = 262208, size = 1314;
+    unsigned char *manifest = malloc(size);
+    dpf_package_refusal why;
+    CHECK(manifest != NULL && place + size <= nbytes);
+    CHECK(dpf_package_open(file, nbytes, &package, &why) == DPF_PACKAGE_OK);
+    for (uint32_t round = 0; round < 20000; round++) {
+        memcpy(manifest, file + place, size);
+        package.manifest = manifest;
+        for (uint32_t i = 0; i < 1 + round % 4; i++) {
+            dice ^= dice << 13, dice ^= dice >> 7, dice ^= dice << 17;
+            manifest[dice % size] = (unsigned char)(dice >> 32);
+        }
+        ask_all(round % 64 == 0 ? file : NULL);
+    }
+    free(manifest);
+}
+
 /* Encodings a manifest must not have; each is refused by its name, at its byte. */
 static void test_encoding(void) {
     static const struct {
@@ -331,6 +381,7 @@ int main(int count, char **arguments) {
     test_cut(tiny, nbytes);
     test_flip(smallest, smallest_bytes);
     test_flip(tiny, nbytes);
+    test_written_over(tiny, nbytes);
     test_encoding();
     test_items();
     test_fields(tiny);
