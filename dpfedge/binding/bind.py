@@ -95,11 +95,9 @@ def _not_installed(target: Target, found: Found) -> Refusal:
     elif target.backend_abi < ABI:
         remedy = f"compile the package again and pip install {distribution} (the package is of an older dpfedge)"
     for plugin, why in found.broken.items():
-        if plugin.partition(" ")[0] == distribution:
-            installed, remedy = (
-                f"{installed}; {plugin} is broken: {why}",
-                f"pip install --force-reinstall {distribution}",
-            )
+        name = plugin.partition(" ")[0]
+        if target.backend in name.replace("_", "-").split("-"):  # dpfedge-cuda, acme-cuda
+            installed, remedy = f"{installed}; {plugin} is broken: {why}", f"pip install --force-reinstall {name}"
     return Refusal(target.id, "backend", target.backend, installed, remedy)
 
 

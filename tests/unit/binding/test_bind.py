@@ -81,6 +81,16 @@ def test_bind__closest_device_gives_the_reasons(build: Build, host: Board, parts
             ),
         ),
         (
+            lambda p: (
+                p.target("t", "cuda", ANY),
+                p.found(p.CPU, broken={"dpfedge-cudatoo 1": "import: x", "acme-cuda 9": "import: no libcuda.so.1"}),
+            ),
+            Refusal(
+                "t", "backend", "cuda", "cpu; acme-cuda 9 is broken: import: no libcuda.so.1",
+                "pip install --force-reinstall acme-cuda",
+            ),
+        ),
+        (
             lambda p: (p.target("t", "cuda", ANY, backend_abi=2), p.found(p.CPU)),
             Refusal(
                 "t", "backend", "cuda", "cpu",
@@ -134,7 +144,8 @@ def test_bind__closest_device_gives_the_reasons(build: Build, host: Board, parts
         ),
     ],
     ids=[
-        "board", "memory", "missing plugin", "broken plugin", "plugin of a newer dpfedge", "no device", "driver",
+        "board", "memory", "missing plugin", "broken plugin", "broken plugin of another name",
+        "plugin of a newer dpfedge", "no device", "driver",
         "old plugin", "new plugin", "plugin too old for dpfedge", "plugin too new for dpfedge", "driver version",
     ],
 )  # fmt: skip
