@@ -21,6 +21,7 @@ from dpfedge.backend.api import Budget, GraphView
 from dpfedge.backend.registry import Registry
 from dpfedge.compiler.emit import compile_package
 from dpfedge.compiler.recipe import load_recipe
+from dpfedge.compiler.targets import TargetPlan
 from dpfedge.errors import ModelError, Unsupported
 from dpfedge.package import Package, open_package
 
@@ -220,3 +221,23 @@ def test_compile_package__hugging_face_folder(folder: Path) -> None:
         answers.append(graph.run(feeds)["logits"])
 
     assert relative(answers[0], answers[1]) < 1e-6
+
+
+def test_compile_package__forms_differ_by_target(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Targets with different forms of one model have golden values of their own; a model with one form has one set."""
+    text = (folder / "tiny.yaml").read_text().replace("mode: exact", "mode: exact, weights: fp16")
+    (folder / "tiny.yaml").write_text(text)
+    plans = [
+        TargetPlan(id, "cpu", kind, arch, frozenset(), (), ())
+        for id, kind, arch in (("cpu", "cpu.x86_64", "x86-64-v3"), ("gpu", "gpu.nvidia", "sm_87"))
+    ]
+    monkeypatch.setattr("dpfedge.compiler.emit.plan_targets", lambda boards, registry: plans)
+    manifest = open_package(compiled(folder)).manifest
+    records = {(record.model, record.target, record.section) for record in manifest.golden}
+
+    assert records == {
+        ("vad", None, "golden.vad"), ("llm", "cpu", "golden.llm.keep"), ("llm", "gpu", "golden.llm.float16"),
+    }  # fmt: skip
+    assert list(manifest.models["llm"].config["formats"]) == ["fp16"]
+    assert any(choice == "llm: weights=keep, not fp16" for choice, _ in manifest.targets[0].decisions)
+    assert any(choice.startswith("llm: fp16=") for choice, _ in manifest.targets[1].decisions)
