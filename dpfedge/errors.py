@@ -35,6 +35,8 @@ This module formats nothing for a terminal and knows no other room.
 
 from __future__ import annotations
 
+from typing import Self
+
 __all__ = [
     "BackendError",
     "BindError",
@@ -86,6 +88,12 @@ class DpfError(Exception):
     ) -> None:
         self.what, self.where, self.found, self.allowed, self.remedy = what, where, found, allowed, remedy
         super().__init__(self._text())
+
+    def at(self, where: str) -> Self:
+        """This error, told of another place: of the file a caller named instead of a copy made of it."""
+        self.where = where
+        self.args = (self._text(),)
+        return self
 
     def _text(self) -> str:
         parts = [f"{self.where}: {self.what}" if self.where else self.what]

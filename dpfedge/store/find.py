@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from dpfedge.errors import UsageError
+from dpfedge.errors import StoreError, UsageError
 from dpfedge.store.places import Places
 from dpfedge.store.record import Installed, read_record
 from dpfedge.store.slots import read_slots
@@ -18,7 +18,13 @@ def active(places: Places, name: str) -> Installed:
     slots = read_slots(places.slots(name), name)
     if slots is None:
         raise unknown(places, name)
-    return by_id(places, slots.active)
+    try:
+        return by_id(places, slots.active)
+    except StoreError:
+        now = read_slots(places.slots(name), name)
+        if now is None or now.active == slots.active:
+            raise
+        return by_id(places, now.active)  # it was switched and collected between the two reads
 
 
 def by_id(places: Places, id: str) -> Installed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dpfedge.errors import PackageError, StoreError, UsageError
+from dpfedge.errors import DpfError, PackageError, StoreError, UsageError
 from dpfedge.package import Package, open_package
 from dpfedge.signing import Signer
 from dpfedge.store.approval import Judge
@@ -260,10 +260,7 @@ def _named(copy: Path, path: Path) -> Iterator[None]:
     """Errors about the copy name the file the caller gave: what is wrong with the one was wrong with the other."""
     try:
         yield
-    except PackageError as error:
-        if error.where is None or os.fspath(copy) not in error.where:
-            raise
-        where = error.where.replace(os.fspath(copy), os.fspath(path))
-        raise type(error)(
-            error.what, where=where, found=error.found, allowed=error.allowed, remedy=error.remedy
-        ) from error
+    except DpfError as error:
+        if error.where is not None and os.fspath(copy) in error.where:
+            raise error.at(error.where.replace(os.fspath(copy), os.fspath(path))) from None
+        raise

@@ -18,6 +18,8 @@ import openai
 import pytest
 from made_variant import variant
 
+from dpfedge.package import open_package
+
 # the official client itself calls websockets in the form that websockets 17.1 deprecates
 pytestmark = pytest.mark.filterwarnings(r"ignore:connect\(\) must be used:DeprecationWarning")
 
@@ -225,6 +227,21 @@ def test_switch__that_cannot_be_is_rolled_back(shop: Shop) -> None:
     assert last.endswith("; the slots are as they were")
     assert (shop.root / "names" / "voice.json").read_bytes() == slots
     assert (shop.version(), shop.server.pids()) == (version, pids)
+
+
+def test_install__wrong_answers_are_not_activated(shop: Shop, tmp_path: Path, demo_key: Path) -> None:
+    """Every digest and the signature are right, and the machine answers otherwise than the compiler's: exit code 1."""
+    with open_package(shop.package, check="fast") as package:
+        if not package.manifest.golden:
+            pytest.skip("the demo package has no golden records: build it again")
+    slots = (shop.root / "names" / "voice.json").read_bytes()
+    spoiled = variant(shop.package, tmp_path / "spoiled.dpfbin", "9.9.11", demo_key, wrong="vad")
+    told = shop.run("install", str(spoiled), "--board", "host", "--activate", code=1)
+
+    assert "golden run failed on" in told
+    assert str(spoiled) in told
+    assert (shop.root / "names" / "voice.json").read_bytes() == slots
+    assert list((shop.root / "incoming").iterdir()) == []
 
 
 def test_gc__leaves_what_a_server_has_mapped(shop: Shop) -> None:

@@ -71,3 +71,11 @@ def test_error__keeps_its_fields_when_copied() -> None:
             assert type(other) is type(error)
             assert other.__dict__ == error.__dict__
             assert str(other) == str(error)
+
+
+def test_at__is_the_same_error_of_another_place() -> None:
+    """Text and field agree; the rest stays."""
+    error = BindError("no target", where="/tmp/copy", found="x", refusals=(1,))
+
+    assert error.at("voice.dpfbin") is error
+    assert (str(error), error.where, error.refusals) == ("voice.dpfbin: no target; found x", "voice.dpfbin", (1,))

@@ -15,8 +15,13 @@ __all__ = ["variant"]
 _OWN = ("format", "name", "version", "created", "sections")
 
 
-def variant(source: Path, out: Path, version: str, key: Path, *, broken: str | None = None) -> Path:
-    """Write `source` again as `version`, signed with `key`; graphs of the model `broken` become useless."""
+def variant(
+    source: Path, out: Path, version: str, key: Path, *, broken: str | None = None, wrong: str | None = None
+) -> Path:
+    """Write `source` again as `version`, signed with `key`, with digests that fit.
+
+    Graphs of the model `broken` are what nobody can load; weights of the model `wrong` make it answer wrongly.
+    """
     with (
         open_package(source, check="fast") as package,
         PackageWriter(out, name=package.manifest.name, version=version) as writer,
@@ -24,11 +29,16 @@ def variant(source: Path, out: Path, version: str, key: Path, *, broken: str | N
         manifest = cbor2.loads(bytes(package.manifest_bytes()))
         fields = {key: value for key, value in manifest.items() if key not in _OWN}
         targets = package.manifest.targets
-        models = [target.models[broken] for target in targets if broken in target.models]
-        damaged = {graph.section for model in models for graph in model.graphs.values()}
+        graphs = [(name, one) for target in targets for name, m in target.models.items() for one in m.graphs.values()]
+        useless = {graph.section for name, graph in graphs if name == broken}
+        spoiled = {section for name, graph in graphs if name == wrong for section in graph.weights}
         for section in package.manifest.sections:
-            data = package.section(section.name)
-            writer.add(section.name, section.kind, bytes(len(data)) if section.name in damaged else data)
+            data = bytearray(package.section(section.name))
+            if section.name in useless:
+                data = bytearray(len(data))
+            elif section.name in spoiled:
+                data[3::4096] = bytes(byte ^ 0x40 for byte in data[3::4096])  # exponents of floats
+            writer.add(section.name, section.kind, data)
         writer.finish(fields)
     sign_package(out, [PrivateKey.load(key)])
     return out

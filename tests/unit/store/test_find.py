@@ -11,6 +11,7 @@ import pytest
 
 from dpfedge.errors import StoreError, UsageError
 from dpfedge.store import Store
+from dpfedge.store import find as module
 from dpfedge.store.find import active, by_id, unknown
 
 Make = Callable[..., Path]
@@ -26,3 +27,26 @@ def test_active__and_by_id(store: Store, make: Make, judge: Any) -> None:
     with pytest.raises(StoreError, match="the record of an installed package cannot be read"):
         by_id(store.places, "0" * 64)
     assert "did you mean voice?" in str(unknown(store.places, "voce"))
+
+
+def test_active__that_is_switched_and_collected_while_it_is_looked_up(
+    store: Store, make: Make, judge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new one is found; a record that is simply gone is told."""
+    store.install(make("1"), judge)
+    real = module.read_slots
+
+    def then_switch(*arguments: Any) -> Any:
+        monkeypatch.setattr(module, "read_slots", real)
+        slots = real(*arguments)
+        store.install(make("2"), judge)
+        store.install(make("3"), judge)
+        store.gc()
+        return slots
+
+    monkeypatch.setattr(module, "read_slots", then_switch)
+    one = active(store.places, "voice")
+    assert one.version == "3"
+    store.places.record(one.id).unlink()
+    with pytest.raises(StoreError, match="the record of an installed package cannot be read"):
+        active(store.places, "voice")

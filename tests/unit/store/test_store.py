@@ -114,6 +114,20 @@ def test_install__of_a_damaged_file_names_the_file_given(store: Store, make: Mak
     assert tree() == {}
 
 
+def test_install__wrong_answers_are_told_of_the_file_given(store: Store, make: Make, judge: Any) -> None:
+    """Whoever judges looks at the copy."""
+
+    def wrong(package: Any) -> str:
+        raise BackendError("golden run failed", where=f"{package.path}: target cpu")
+
+    judge.prove = wrong
+    path = make("1")
+    with pytest.raises(BackendError) as caught:
+        store.install(path, judge)
+
+    assert str(caught.value) == f"{path}: target cpu: golden run failed"
+
+
 def test_install__full_disk_says_how_much(
     store: Store, make: Make, judge: Any, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
