@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
@@ -41,14 +42,26 @@ class Hasher:
         return self._xxh3.digest(), self._sha256.digest()
 
 
-def check_sections(fd: int, header: Header, manifest: Manifest, path: Path) -> None:
-    """Compare each section with its two digests and each gap with zeros; DigestError or FormatError names the first."""
+def check_sections(
+    fd: int,
+    header: Header,
+    manifest: Manifest,
+    path: Path,
+    *,
+    only: Callable[[Section], bool] | None = None,
+    given_up: Callable[[], bool] = bool,
+) -> None:
+    """Compare each section with its two digests and each gap with zeros; DigestError or FormatError names the first.
+
+    `only` chooses sections; the gaps are always checked. PackageError as soon as `given_up` says so.
+    """
     from concurrent.futures import ThreadPoolExecutor  # binding checks no section and must not pay for it
 
-    largest_first = sorted(manifest.sections, key=lambda section: -section.size)
+    file = _File(fd, path, given_up)
+    largest_first = sorted(filter(only, manifest.sections), key=lambda section: -section.size)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="digest") as pool:
-        jobs = [pool.submit(_check_section, fd, section, path) for section in largest_first]
-        jobs += [pool.submit(_check_gap, fd, start, end, path) for start, end in _gaps(header, manifest)]
+        jobs = [pool.submit(_check_section, file, section) for section in largest_first]
+        jobs += [pool.submit(_check_gap, file, start, end) for start, end in _gaps(header, manifest)]
         try:
             for job in jobs:
                 job.result()
@@ -66,24 +79,35 @@ def _gaps(header: Header, manifest: Manifest) -> Iterator[tuple[int, int]]:
     yield manifest_end, header.signature_offset
 
 
-def _chunks(fd: int, start: int, end: int, path: Path) -> Iterator[tuple[int, memoryview]]:
-    """(offset, bytes) of the range; read, not mapped, so that a file cut meanwhile is an error and no SIGBUS."""
-    buffer = memoryview(bytearray(min(CHUNK_BYTES, end - start)))
-    at = start
-    while at < end:
-        try:
-            count = os.preadv(fd, [buffer[: end - at]], at)
-        except OSError as error:
-            raise PackageError(f"cannot read: {error.strerror}", where=f"{path}: byte {at}") from error
-        if not count:
-            raise FormatError("the file was cut while it was read", where=f"{path}: byte {at}")
-        yield at, buffer[:count]
-        at += count
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What is read, until nobody wants to know any more."""
+
+    fd: int
+    path: Path
+    given_up: Callable[[], bool]
+
+    def chunks(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        """(offset, bytes) of the range; read, not mapped, so that a file cut meanwhile is an error and no SIGBUS."""
+        buffer = memoryview(bytearray(min(CHUNK_BYTES, end - start)))
+        at = start
+        while at < end:
+            where = f"{self.path}: byte {at}"
+            if self.given_up():
+                raise PackageError("the check was given up", where=where)
+            try:
+                count = os.preadv(self.fd, [buffer[: end - at]], at)
+            except OSError as error:
+                raise PackageError(f"cannot read: {error.strerror}", where=where) from error
+            if not count:
+                raise FormatError("the file was cut while it was read", where=where)
+            yield at, buffer[:count]
+            at += count
 
 
-def _check_section(fd: int, section: Section, path: Path) -> None:
+def _check_section(file: _File, section: Section) -> None:
     hasher = Hasher()
-    for _, chunk in _chunks(fd, section.offset, section.end, path):
+    for _, chunk in file.chunks(section.offset, section.end):
         hasher.update(chunk)
     for name, found, recorded in zip(
         ("XXH3-128", "SHA-256"), hasher.digests(), (section.xxh3, section.sha256), strict=True
@@ -91,14 +115,16 @@ def _check_section(fd: int, section: Section, path: Path) -> None:
         if found != recorded:
             raise DigestError(
                 f"section is damaged, its {name} differs", found=found.hex(), allowed=recorded.hex(),
-                where=f"{path}: section {section.name!r}, bytes {section.offset} to {section.end}",
+                where=f"{file.path}: section {section.name!r}, bytes {section.offset} to {section.end}",
                 remedy="copy the file again",
             )  # fmt: skip
 
 
-def _check_gap(fd: int, start: int, end: int, path: Path) -> None:
-    for at, chunk in _chunks(fd, start, end, path):
+def _check_gap(file: _File, start: int, end: int) -> None:
+    for at, chunk in file.chunks(start, end):
         data = bytes(chunk)
         if data.count(0) != len(data):
             place = next(index for index, byte in enumerate(data) if byte)
-            raise FormatError("padding is not zero", where=f"{path}: byte {at + place}", found=data[place], allowed=0)
+            raise FormatError(
+                "padding is not zero", where=f"{file.path}: byte {at + place}", found=data[place], allowed=0
+            )

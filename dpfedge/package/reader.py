@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,8 @@ class Package:
         self.path, self.header, self.manifest = path, header, manifest
         self.manifest_sha256, self.nbytes = header.manifest_sha256, header.file_bytes
         self._sections: Mapping[str, Section] = {section.name: section for section in manifest.sections}
+        self._fd = os.dup(fd)
+        self._end = weakref.finalize(self, os.close, self._fd)
         self._map = mmap.mmap(fd, self.nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         self._view = memoryview(self._map)
 
@@ -62,8 +65,13 @@ class Package:
         except KeyError:
             raise FormatError("no such section", where=os.fspath(self.path), found=repr(name)) from None
 
+    def fileno(self) -> int:
+        """The descriptor of the very file that is mapped, whatever its name leads to now; it ends with `close`."""
+        return self._fd
+
     def close(self) -> None:
         """Give up the mapping; it ends when the last view of it does. Closing twice is fine."""
+        self._end()
         self._view.release()
         # The mapping is dropped, not closed: views handed out keep it alive, and without any it ends here.
         self.__dict__.pop("_map", None)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from dpfedge.package.prefix import check_memory
 from dpfedge.package.reader import Package
 from dpfedge.package.sidecar import check_seal, references
 
-__all__ = ["Check", "check_manifest", "check_ranges", "open_package"]
+__all__ = ["Check", "check_content", "check_manifest", "check_ranges", "open_package"]
 
 Check = Literal["fast", "full"]
 
@@ -61,6 +61,18 @@ def open_package(path: str | os.PathLike[str], *, check: Check = "full") -> Pack
         return package
     finally:
         os.close(fd)
+
+
+def check_content(package: Package, *, weights: bool, given_up: Callable[[], bool] = bool) -> None:
+    """The rest of the full check of a package opened fast, in two parts: the weights, and all that somebody parses.
+
+    Weights are numbers that no code interprets: they may be mapped by a process while they are checked here, until
+    `given_up` says that nobody wants to know any more (PackageError).
+    """
+    check_sections(
+        package.fileno(), package.header, package.manifest, package.path, given_up=given_up,
+        only=lambda section: (section.kind == "weights") is weights,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4)

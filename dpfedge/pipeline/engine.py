@@ -15,9 +15,10 @@ from typing import Any
 import cbor2
 
 from dpfedge.binding import Bound
-from dpfedge.errors import StageDied, StageError, UsageError, WouldBlock
+from dpfedge.errors import PackageError, StageDied, StageError, UsageError, WouldBlock
 from dpfedge.limits import REQUESTS_MAX
 from dpfedge.link import LAST, Arena, Producer
+from dpfedge.pipeline.checking import Checking
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.messages import crowded, send_map, send_text
 from dpfedge.pipeline.parent import Zygote
@@ -36,8 +37,8 @@ _OWNER = 0x7FFF_FFFF  # this process on its own links; stage incarnations count 
 class Engine:
     """Owns the arena, the supervisor and the source links. Send from one thread; `stop`, `status` from any."""
 
-    def __init__(self, zygote: Zygote, bound: Bound, watcher: Watcher) -> None:
-        self.bound = bound
+    def __init__(self, zygote: Zygote, bound: Bound, watcher: Watcher, checking: Checking | None = None) -> None:
+        self.bound, self._checking = bound, checking
         self.graph = Graph.from_manifest(bound.package.manifest.pipeline, str(bound.package.path))
         self.arena = Arena.create(self.graph.links(), requests=REQUESTS_MAX)
         self.supervisor = Supervisor(zygote, self.graph, self.arena, watcher)
@@ -53,7 +54,7 @@ class Engine:
     def start(cls, prepared: Prepared, watcher: Watcher) -> Engine:
         """Fork every stage; returns before they are warm. Takes over `prepared`, also when it fails."""
         try:
-            engine = cls(prepared.zygote, prepared.bound, watcher)
+            engine = cls(prepared.zygote, prepared.bound, watcher, prepared.checking)
         except BaseException:
             prepared.close()
             raise
@@ -66,14 +67,9 @@ class Engine:
 
     def _launch(self) -> None:
         package = self.bound.package
-        fd = os.open(package.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            # the file may have been replaced since it was opened above: the zygote compares the digest
-            digest = package.manifest_sha256.hex()
-            setup = {"chosen": self.bound.chosen.record(), "path": str(package.path), "manifest": digest}
-            self.supervisor.start(fd, setup, self.bound.board.placement, self._heaviest_first())
-        finally:
-            os.close(fd)
+        digest = package.manifest_sha256.hex()
+        setup = {"chosen": self.bound.chosen.record(), "path": str(package.path), "manifest": digest}
+        self.supervisor.start(package.fileno(), setup, self.bound.board.placement, self._heaviest_first())
         self._sink.start()
 
     def _heaviest_first(self) -> list[str]:
@@ -88,10 +84,36 @@ class Engine:
         return [node.name for node in sorted(nodes, key=lambda node: weight(node.model), reverse=True)]
 
     def wait_ready(self) -> None:
-        """Block until every stage is warm; StageError names one that cannot be, or tells that `stop` came first."""
-        self.supervisor.wait_ready()
+        """Block until every stage is warm and every byte of the package was checked.
+
+        StageError names a stage that cannot be, or tells that `stop` came first; PackageError names what is damaged.
+        """
+        try:
+            self.supervisor.wait_ready()
+        except StageError:
+            self._wait_checked()  # damaged weights are the reason when a stage cannot load them
+            raise
+        self._wait_checked()
         # the first audio must not wait for this import, and the stages' start must not share its processor with it
         threading.Thread(target=importlib.import_module, args=("numpy",), name="dpf-numpy", daemon=True).start()
+
+    def _wait_checked(self) -> None:
+        if self._checking is None:
+            return
+        try:
+            self._checking.wait()
+        except PackageError:
+            if self._stopped:
+                raise StageError("the pipeline was stopped while it started", stage=self.graph.names[0]) from None
+            raise
+
+    def ready(self) -> bool:
+        """Whether every stage is warm and nothing of the package is left to check."""
+        return self._checked and self.supervisor.ready()
+
+    @property
+    def _checked(self) -> bool:
+        return self._checking is None or self._checking.passed
 
     def facts(self) -> dict[str, Mapping[str, Any]]:
         """What each stage says of itself."""
@@ -130,6 +152,8 @@ class Engine:
         if self._stopped:
             raise UsageError("the runtime is closed", where="runtime", remedy="open it again")
         route = self.graph.route(mode)
+        if not self._checked:
+            raise StageDied("the package is being checked", stage=route[0], remedy="try again in a moment")
         for name in route:
             state = self.supervisor.stages[name]
             if state.state == "failed":
@@ -210,4 +234,6 @@ class Engine:
             self.supervisor.stop()
             self._sink.stop()
             self.arena.close()
+            if self._checking is not None:
+                self._checking.stop()
             self.bound.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpfedge.errors import SignatureError
+from dpfedge.pipeline.checking import Checking
 from dpfedge.pipeline.parent import Zygote
 
 if TYPE_CHECKING:
@@ -35,10 +36,14 @@ class Prepared:
     bound: Bound
     located: Located
     """What the caller meant by the package."""
+    checking: Checking | None = None
+    """The check of the weights, where it was asked for; it may go on."""
 
     def close(self) -> None:
         """Give both back, when nothing is started with them."""
         self.zygote.stop(0.0)
+        if self.checking is not None:
+            self.checking.stop()
         self.bound.close()
 
 
@@ -46,11 +51,14 @@ def prepare(
     package: str | Path | Located,
     *,
     board: str = "auto",
-    check: Literal["fast", "full"] = "fast",
+    check: Literal["fast", "full"] = "full",
     allow_unsigned: bool = False,
     trust: Sequence[Path] | None = None,
 ) -> Prepared:
     """Start the parent of the stages and bind `package`, a file or the name of an installed one.
+
+    `check` is for a file from outside the store, where nobody has compared its bytes with their digests yet: `full`
+    compares what is parsed at once and the weights beside the stages' start, `fast` only header and manifest.
 
     BindError, BoardError, PackageError or StoreError as found; SignatureError unless a key of the directories `trust`
     (None: those of `dpfedge.signing.trust.trust_folders`) has signed it; `allow_unsigned` makes a line on stderr of
@@ -60,19 +68,23 @@ def prepare(
     try:
         # imported beside the parent's own imports, which take longer
         from dpfedge.binding import bind_here
+        from dpfedge.package.verify import check_content
         from dpfedge.store import Located, locate
 
         located = package if isinstance(package, Located) else locate(package)
-        opened = located.open(check)
+        opened = located.open()
+        outside = located.installed is None
         if located.installed is None:
             _check_signer(opened, allow_unsigned, trust)
+            if check == "full":
+                check_content(opened, weights=False)
         else:
             _check_installed(located.installed, opened, allow_unsigned, trust)
         vouch = partial(_check_signer, allow_unsigned=allow_unsigned, folders=trust)
         bound = bind_here(opened, board, check=check, vouch=vouch)
         for stale in bound.stale:
             print(f"dpfedge: warning: {stale}", file=sys.stderr, flush=True)
-        return Prepared(zygote, bound, located)
+        return Prepared(zygote, bound, located, Checking(opened) if outside and check == "full" else None)
     except BaseException:
         zygote.stop(0.0)
         raise

@@ -40,7 +40,7 @@ class AsyncRuntime:
         package: str | Path | Located | Prepared,
         *,
         board: str = "auto",
-        check: Literal["fast", "full"] = "fast",
+        check: Literal["fast", "full"] = "full",
         allow_unsigned: bool = False,
         trust: Sequence[Path] | None = None,
     ) -> AsyncRuntime:
@@ -59,7 +59,7 @@ class AsyncRuntime:
         package: str | Path | Located | Prepared,
         *,
         board: str = "auto",
-        check: Literal["fast", "full"] = "fast",
+        check: Literal["fast", "full"] = "full",
         allow_unsigned: bool = False,
         trust: Sequence[Path] | None = None,
     ) -> AsyncRuntime:
@@ -92,7 +92,7 @@ class AsyncRuntime:
     @property
     def ready(self) -> bool:
         """Whether every stage is warm."""
-        return self._engine.supervisor.ready()
+        return self._engine.ready()
 
     @property
     def facts(self) -> Mapping[str, Mapping[str, Any]]:

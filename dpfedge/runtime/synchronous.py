@@ -150,7 +150,7 @@ class Runtime(SyncRuntime):
         package: str | Path,
         *,
         board: str = "auto",
-        check: Literal["fast", "full"] = "fast",
+        check: Literal["fast", "full"] = "full",
         allow_unsigned: bool = False,
         trust: Sequence[Path] | None = None,
     ) -> Self:

@@ -155,3 +155,29 @@ def test_other_verbs__refuse_too(unsigned: Path, verb: list[str]) -> None:
 
     assert "the package is not signed" in done.stderr
     assert done.returncode == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [("weights", "section is damaged, its XXH3-128 differs"), ("graph", "section is damaged")]
+)
+def test_serve__other_bytes_than_those_that_were_signed_are_refused(
+    voice_package: Path, folder: Path, kind: str, says: str
+) -> None:
+    """A weight changed behind a right signature; nothing is answered, `--check fast` looks at no weights."""
+    changed = folder / f"{kind}.dpfbin"
+    shutil.copyfile(voice_package, changed)
+    with open_package(changed, check="fast") as package:
+        section = next(one for one in package.manifest.sections if one.kind == kind)
+        at = section.offset + section.size // 2
+    with changed.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x40]))
+
+    done = serve(changed)
+    assert done.returncode == 4
+    assert f"section '{section.name}'" in done.stderr
+    assert says in done.stderr
+    assert "dpfedge: ready" not in done.stderr
+    changed.unlink()

@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import Busy, ConfigError, InputError, StageDied, StageError, UsageError, WouldBlock
+from dpfedge.errors import (
+    Busy,
+    ConfigError,
+    DigestError,
+    InputError,
+    PackageError,
+    StageDied,
+    StageError,
+    UsageError,
+    WouldBlock,
+)
 from dpfedge.limits import REQUESTS_MAX
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.prepare import Prepared
@@ -44,9 +54,14 @@ class Package:
     def __init__(self, path: Path, pipeline: dict[str, Any]) -> None:
         self.path, self.closed, self.manifest_sha256 = path, 0, bytes(32)
         self.manifest = SimpleNamespace(pipeline=pipeline)
+        self.file = path.open("rb")
+
+    def fileno(self) -> int:
+        return self.file.fileno()
 
     def close(self) -> None:
         self.closed += 1
+        self.file.close()
 
 
 class Nobody:
@@ -70,7 +85,7 @@ def package(tmp_path: Path) -> Package:
     return one
 
 
-def _start(package: Package) -> Engine:
+def _start(package: Package, checking: Any = None) -> Engine:
     board = SimpleNamespace(id="host", placement={})
     bound: Any = SimpleNamespace(
         package=package, board=board, target=SimpleNamespace(models={}), chosen=CHOSEN, sidecar=None, stale=("why",),
@@ -78,7 +93,7 @@ def _start(package: Package) -> Engine:
     )  # fmt: skip
     zygote: Any = ToyZygote()
     located: Any = None
-    return Engine.start(Prepared(zygote, bound, located), Nobody())
+    return Engine.start(Prepared(zygote, bound, located, checking), Nobody())
 
 
 @pytest.fixture
@@ -116,14 +131,11 @@ def test_start__of_a_package_without_pipeline(package: Package) -> None:
 
 
 def test_start__when_the_file_is_gone_again(package: Package) -> None:
-    """Between two openings; nothing stays."""
-    before = len(os.listdir("/proc/self/fd"))
+    """The stages get the file that was opened, not its name."""
     package.path.unlink()
-    with pytest.raises(FileNotFoundError):
-        _start(package)
+    _start(package).stop()
 
     assert (ToyZygote.made[0].stopped, package.closed) == (1, 1)
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_stop__gives_everything_back_once(package: Package) -> None:
@@ -135,7 +147,7 @@ def test_stop__gives_everything_back_once(package: Package) -> None:
     engine.stop()
 
     assert (ToyZygote.made[0].stopped, package.closed) == (1, 1)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == before - 1  # the package's own
     assert engine.link_stats() == {}
     assert not engine.live(1)
     with pytest.raises(UsageError, match="the runtime is closed"):
@@ -184,6 +196,49 @@ def test_check_up__of_every_state(engine: Engine) -> None:
         engine.check_up(Mode.CHAT)
     with pytest.raises(ConfigError, match="cannot speak"):
         engine.check_up(Mode.SPEAK)
+
+
+class Checking:
+    """The check of a package's weights, as it stands."""
+
+    def __init__(self, error: PackageError | None = None) -> None:
+        self.error, self.passed, self.stopped = error, False, 0
+
+    def wait(self) -> None:
+        if self.error:
+            raise self.error
+        self.passed = True
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def test_check__nothing_is_answered_before_its_verdict(package: Package) -> None:
+    """Every stage is warm, and still there is no route; the end stops the check."""
+    checking = Checking()
+    engine = _start(package, checking)
+    _up(engine)
+    with pytest.raises(StageDied, match="the package is being checked"):
+        engine.check_up(Mode.CHAT)
+    assert not engine.ready()
+
+    engine.wait_ready()
+    assert engine.ready()
+    assert engine.check_up(Mode.CHAT) == ("llm",)
+    engine.stop()
+    assert checking.stopped == 1
+
+
+def test_check__its_refusal_is_the_start_s(package: Package) -> None:
+    """Damaged weights are named, also where a stage could not load them."""
+    engine = _start(package, Checking(DigestError("section is damaged", where="p")))
+    _up(engine)
+    with pytest.raises(DigestError, match="section is damaged"):
+        engine.wait_ready()
+    engine.supervisor.stages["llm"].state = "failed"
+    with pytest.raises(DigestError, match="section is damaged"):
+        engine.wait_ready()
+    engine.stop()
 
 
 def test_places__are_bounded_and_come_back(engine: Engine) -> None:

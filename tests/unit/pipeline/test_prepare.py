@@ -62,7 +62,7 @@ def test_prepare__refused_by_the_board(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: None)
     monkeypatch.setattr("dpfedge.binding.bind_here", refuse)
     with pytest.raises(BoardError, match="not orin"):
-        prepare("./x", board="orin")
+        prepare("./x", board="orin", check="fast")
     assert ToyZygote.made[0].stopped == [0.0]
 
 
@@ -73,7 +73,7 @@ def test_prepared__closed_gives_both_back(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: None)
     bound = SimpleNamespace(close=lambda: closed.append(1), stale=())
     monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board, **_: bound)
-    prepare("./x").close()
+    prepare("./x", check="fast").close()
 
     assert (closed, ToyZygote.made[0].stopped) == ([1], [0.0])
 
@@ -88,7 +88,7 @@ def test_prepare__says_why_a_seal_is_not_used(
     monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: None)
     monkeypatch.setattr("dpfedge.binding.bind_here", lambda package, board, **_: bound)
 
-    assert prepare("./x").bound is bound
+    assert prepare("./x", check="fast").bound is bound
     assert capsys.readouterr().err == (
         "dpfedge: warning: seal x.dpfbin.dpfseal: refused: library/onnxruntime: wanted 1.31.0; found 1.32.0; "
         "run `dpfedge seal`\n"
