@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import pytest
 from dpfedge.binding import bind_here
 from dpfedge.package import open_package
 from dpfedge.package.residency import residency
+from dpfedge.package.sidecar import sidecar_of
 
 HOLDER = Path(__file__).parent / "made" / "made_holder.py"
 MODELS = ("vad", "speech", "llm", "voice")
@@ -90,3 +94,22 @@ def test_seal__fits_here_and_says_so(sealed: Path) -> None:
 
     assert bound.stale == ()
     assert bound.model("llm").prefix().source == "seal"
+
+
+def test_seal__killed_while_it_builds_leaves_the_old_one(sealed: Path) -> None:
+    """The sidecar is the old one until the new one is complete and durable, whatever happens to the process."""
+    sidecar = sidecar_of(sealed)
+    before = hashlib.sha256(sidecar.read_bytes()).digest()
+    command = [sys.executable, "-m", "dpfedge", "seal", str(sealed), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        unfinished: list[Path] = []
+        while not any(path.stat().st_size > 1 << 20 for path in unfinished):
+            assert process.poll() is None, "it was quicker than this test"
+            unfinished = list(sealed.parent.glob(".*.part"))
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+
+    assert hashlib.sha256(sidecar.read_bytes()).digest() == before
+    assert bind_here(open_package(sealed, check="fast"), check="full").stale == ()
+    for path in unfinished:
+        path.unlink()
