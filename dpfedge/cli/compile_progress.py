@@ -6,7 +6,7 @@ Steps are weighed by the size of the models' files. Without a terminal, or when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Work", "compile_progress", "model_bytes"]
 
-_SHARES: Mapping[str, float] = {"import": 1.0, "lower": 2.0, "golden": 1.0}
-"""Step → its share of a model's work; lowering happens once for each target."""
+_SHARES: Mapping[str, float] = {"import": 1.0, "lower": 2.0, "golden": 1.0, "convert": 2.0, "quality": 4.0}
+"""Step → its share of a model's work; lowering happens once for each target, the last two where weights change form."""
 _WRITE, _BAKE = 0.2, 1.0  # of all models together
 _LEAST_BYTES = 1 << 20  # a step costs something however small the model is
 
@@ -26,12 +26,13 @@ _LEAST_BYTES = 1 << 20  # a step costs something however small the model is
 class Work:
     """All steps of one compilation, each with its weight; `start` says how much lies behind when a step begins."""
 
-    def __init__(self, sizes: Mapping[str, int], targets: int) -> None:
+    def __init__(self, sizes: Mapping[str, int], targets: int, formed: Collection[str] = ()) -> None:
         self._sizes = {name: max(size, _LEAST_BYTES) for name, size in sizes.items()}
         everything = sum(self._sizes.values())
         self._bake, self._write = _BAKE * everything, _WRITE * everything
         one = _SHARES["import"] + _SHARES["golden"] + targets * _SHARES["lower"]
-        self.total = one * everything + targets * self._bake + self._write
+        changed = (_SHARES["convert"] + _SHARES["quality"]) * sum(self._sizes[name] for name in formed)
+        self.total = one * everything + changed + targets * self._bake + self._write
         self._done, self._running = 0.0, 0.0
 
     def start(self, text: str) -> float:
@@ -77,7 +78,8 @@ def compile_progress(
     if quiet or not console.is_terminal:
         yield lambda text: None
         return
-    work = Work(model_bytes(recipe), targets)
+    formed = [source.name for source in recipe.models if source.weights != "keep"]
+    work = Work(model_bytes(recipe), targets, formed)
     columns = (
         SpinnerColumn(),
         BarColumn(),

@@ -67,7 +67,7 @@ class Variants:
         if form.name == "keep" and form.key not in self._made:
             self._made[form.key] = Variant(self._family.load(self._files, self._options))
         if form.key not in self._made:
-            self._progress(f"{self._source.name}: {form.name}")
+            self._progress(f"{self._source.name}: convert to {form.name}")
             imported = self._converted(form)
             self._progress(f"{self._source.name}: quality of {form.name}")
             quality = self._measured(imported)

@@ -69,7 +69,7 @@ def test_variants__made_once(tmp_path: Path) -> None:
     first, second = made.of(CPU, CpuBackend()), made.of(ARM, CpuBackend())
 
     assert first.graphs["main"] is second.graphs["main"]
-    assert said == ["m: int8", "m: quality of int8"]
+    assert said == ["m: convert to int8", "m: quality of int8"]
     assert "MatMulInteger" in operators(first.graphs["main"])
     assert 0 < made.figures()["int8"]["loss"] < 0.05
     assert [choice for choice, _ in first.decisions] == [
