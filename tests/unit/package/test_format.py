@@ -20,7 +20,7 @@ FORMAT = (ROOT / "dpfedge/package/FORMAT.md").read_text()
 GOLDEN = ROOT / "tests/golden/v1"
 
 
-@pytest.mark.parametrize("name", ["smallest.dpfbin", "tiny.dpfbin", "signed.dpfbin"])
+@pytest.mark.parametrize("name", ["smallest.dpfbin", "tiny.dpfbin", "signed.dpfbin", "answers.dpfbin"])
 def test_golden__opens_for_ever(name: str) -> None:
     """Files of version 1 pass the full check."""
     with open_package(GOLDEN / name) as package:
@@ -37,6 +37,16 @@ def test_golden__content() -> None:
         )  # fmt: skip
         assert graph.inputs[0].dims == (1, "tokens")
         assert package.section(graph.weights[0])[:7] == bytes(range(7))
+
+
+def test_golden__answers() -> None:
+    """Golden records still say where their values lie and how far an answer may be off."""
+    with open_package(GOLDEN / "answers.dpfbin") as package:
+        first, second = package.manifest.golden
+        y = first.outputs["y"]
+        assert (y.at, y.whole, y.max_abs, y.rel_l2) == ((2, 0), (3, 2), 0.5, 0.001)
+        assert (first.target, second.target, first.in_place_of("present")) == (None, "cpu", "past")
+        assert bytes(package.section("golden/net")[128:136]) == bytes([2, 0, 0, 0, 0, 0, 0, 0])
 
 
 def test_golden__writer_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
