@@ -147,7 +147,7 @@ typedef struct meeting {
 /* What was found so far: the earliest record that is refused, and the graph it does not fit. */
 typedef struct findings {
     uint32_t worst, graph;
-    unsigned char met[DPF_GOLDEN_MAX];
+    uint32_t met[DPF_GOLDEN_MAX / 32]; /* a bit for each record that has a graph */
 } findings;
 
 static bool is_meant(const dpf_package *package, uint32_t record, const meeting *m) {
@@ -231,7 +231,7 @@ static void meet_side(check *c, const meeting *m, uint32_t side, findings *found
     for (uint32_t i = m->first; i < m->end; i++) {
         uint32_t record = c->package->golden[i];
         if (record >= found->worst || !is_meant(c->package, record, m)) continue;
-        found->met[i] = 1;
+        found->met[i / 32] |= (uint32_t)1 << i % 32;
         dpf_find(c->package, record, &NAMES[INPUTS + side], 1, &values_at);
         if (!all_fit(c->package, values_at, count, needed, side == 0)) found->worst = record, found->graph = m->value;
     }
@@ -319,7 +319,8 @@ rule dpf_check_golden(check *c) {
         TRY(meet_target(c, package->targets[i], &found));
     }
     for (uint32_t i = 0; i < package->golden_count; i++) {
-        if (!found.met[i] && package->golden[i] < found.worst) found.worst = package->golden[i], found.graph = 0;
+        bool met = (found.met[i / 32] >> i % 32 & 1) != 0;
+        if (!met && package->golden[i] < found.worst) found.worst = package->golden[i], found.graph = 0;
     }
     return found.worst == package->manifest_bytes ? DPF_PACKAGE_OK : explain(c, found.worst, found.graph);
 }
