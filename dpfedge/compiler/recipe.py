@@ -141,6 +141,11 @@ def _model(name: str, models: Any) -> ModelSource:
             where=data.where(key),
             allowed=", ".join(family.options) or "none",
         )
+    if "max_loss" in data and data.get("weights", "keep") == "keep":
+        raise ConfigError(
+            "max_loss without a changed format", where=data.where("max_loss"), allowed=", ".join(FORMATS[1:]),
+            remedy="add weights:",
+        )  # fmt: skip
     roles = {**family.files, **family.other_files}
     for role in [role for role in files if role not in roles and not family.open]:
         raise ConfigError(

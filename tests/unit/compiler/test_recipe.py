@@ -83,7 +83,7 @@ models:
     found = load_recipe(recipe(tmp_path, graphs)).models[0]
     assert (found.weights, found.max_loss, found.buckets) == ("keep", None, {"frames": [64, 128]})
     wrong = [("[64, 128]", "[]", "frames"), ("[64, 128]", "[0]", "frames"), ("buckets", "bukkets", "buckets"),
-             ("MIT,", "MIT, weights: int3,", "int4")]  # fmt: skip
+             ("MIT,", "MIT, weights: int3,", "int4"), ("MIT,", "MIT, max_loss: 0.1,", "max_loss without")]  # fmt: skip
     for old, new, text in wrong:
         with pytest.raises(ConfigError, match=text):
             load_recipe(recipe(tmp_path, graphs.replace(old, new)))
