@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dpfedge import limits
 from dpfedge.errors import UsageError
@@ -112,3 +116,19 @@ def test_unpack__what_is_no_recording(tmp_path: Path, inside: Path, damage: str)
 
     with pytest.raises(UsageError, match="this is no recording"):
         unpack(source, inside)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.integers(0, 4095), st.binary(max_size=12)), min_size=1, max_size=6))
+def test_unpack__of_changed_bytes(tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
+    """Whatever a tar file holds, it is unpacked below the folder or refused as no recording."""
+    source = made(tmp_path / "a.tar", ("proc/cpuinfo", b"x" * 700), ("l", "/etc"), ("sys/" + "n" * 150, b"y"))
+    data = bytearray(source.read_bytes())
+    for place, change in changes:
+        data[place : place + len(change)] = change
+    source.write_bytes(data)
+
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+        with contextlib.suppress(UsageError):
+            unpack(source, Path(folder))
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["a.tar", Path(folder).name])
