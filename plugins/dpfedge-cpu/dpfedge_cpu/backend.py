@@ -98,9 +98,9 @@ class CpuBackend:
 
         if not graph.sealed:
             return load()
-        from dpfedge_cpu.packed import IMAGE, KEYS, load_shared
+        from dpfedge_cpu.packed import load_shared
 
-        return load_shared(load, graph.sealed[IMAGE], graph.sealed[KEYS])
+        return load_shared(load, graph.sealed)
 
     def identity(self, device: Device) -> Identity:
         """Kernels, and so the last bits of results, are chosen by architecture and features."""

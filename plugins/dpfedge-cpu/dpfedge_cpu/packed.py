@@ -16,7 +16,7 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
@@ -122,14 +122,32 @@ def _give_back(libc: ctypes.CDLL, held: Sequence[int]) -> None:
     libc.malloc_trim(0)  # what was held and what packing used in between is free now, and would stay resident
 
 
-def load_shared(load: Callable[[], Loaded], image: SealedView, keys: SealedView) -> Loaded:
-    """`load()`, and then every page it made that the image holds is the image's."""
+def load_shared(load: Callable[[], Loaded], sealed: Mapping[str, SealedView]) -> Loaded:
+    """`load()`, and then every page it made that the sealed image holds is the image's."""
+    image, keys = _checked(sealed)
     with _ONE_AT_A_TIME, own_pages():
         before = private_ranges()
         loaded = load()
         share(without(private_ranges(), before), image, np.frombuffer(keys.data, np.uint64))
     forget_pages(image.data)  # they are read through the mappings that were made; once is enough
     return loaded
+
+
+def _checked(sealed: Mapping[str, SealedView]) -> tuple[SealedView, SealedView]:
+    """Image and keys, when they are there and fit each other: what a sidecar holds is only a backend's to judge."""
+    if set(sealed) == {IMAGE, KEYS}:
+        image, keys = sealed[IMAGE], sealed[KEYS]
+        pages, rest = divmod(image.data.nbytes, mmap.PAGESIZE)
+        if pages and not rest and keys.data.nbytes == 8 * pages:
+            return image, keys
+    found = ", ".join(f"{name} of {view.data.nbytes} bytes" for name, view in sorted(sealed.items()))
+    raise BackendError(
+        "sealed weights have another form",
+        where="backend cpu",
+        found=found,
+        allowed=f"{IMAGE} of whole pages and {KEYS} of 8 bytes for each",
+        remedy="run `dpfedge seal`",
+    )
 
 
 def collect(load: Callable[[], object]) -> dict[str, Sequence[Array]] | None:

@@ -22,7 +22,7 @@ from made_graphs import lowered, view
 
 from dpfedge.backend.api import Budget, GraphView, SealedView, sealing
 from dpfedge.compiler.nodes import Nodes
-from dpfedge.errors import Unsupported
+from dpfedge.errors import BackendError, Unsupported
 from dpfedge.tensors import TensorSpec
 
 SIZE = 512
@@ -179,7 +179,31 @@ def test_load_shared__a_load_that_fails(image: Mapping[str, bytes], save: Save) 
     sealed = save(image)
     for _ in range(2):
         with pytest.raises(ValueError, match="broken"):
-            load_shared(fail, sealed[IMAGE], sealed[KEYS])
+            load_shared(fail, sealed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.pop(KEYS),
+        lambda found: found.update({KEYS: found[KEYS][:-1]}),
+        lambda found: found.update({IMAGE: found[IMAGE][:-1]}),
+        lambda found: found.update({IMAGE: b"", KEYS: b""}),
+        lambda found: found.update({"more": b"x"}),
+    ],
+)
+def test_load__what_was_not_sealed_by_this_backend(
+    change: Callable[[dict[str, bytes]], object], graph: GraphView, device: Any, image: Mapping[str, bytes]
+) -> None:
+    """Whatever a sidecar holds, it is refused by name and nothing is read outside of it."""
+    found = dict(image)
+    change(found)
+    sealed = {name: SealedView(memoryview(data), -1, 0) for name, data in found.items()}
+
+    with pytest.raises(
+        BackendError, match=r"backend cpu: sealed weights have another form; found .*packed.* of \d+ byt"
+    ):
+        CpuBackend().load(replace(graph, sealed=sealed), device, Budget())
 
 
 def test_without__ranges() -> None:
