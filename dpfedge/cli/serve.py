@@ -44,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--no-socket", action="store_true", help="no Unix socket")
     add_trust_arguments(parser)
     parser.add_argument(
-        "--check", choices=("fast", "full"), default="fast", help="fast: header, manifest, signature; full: every byte"
+        "--check",
+        choices=("fast", "full"),
+        default="full",
+        help="full: every byte, weights beside the start; fast: no weights",
     )
     parser.add_argument("--json", action="store_true", help="write what happens as JSON lines to stdout")
 
@@ -151,6 +154,7 @@ async def _serve(prepared: Prepared, sockets: list[socket.socket], say: _Say, la
 
     told = _told_to_end()
     provider = Provider(prepared.bound.package.manifest.name, lambda: AsyncRuntime.launch(prepared))
+    provider.replaced.add(lambda: say("switched", package=provider.name))
     opening = provider.start()
     await asyncio.sleep(0)  # the stages begin to load before this process imports its web server
 

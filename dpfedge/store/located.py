@@ -60,7 +60,7 @@ def locate(ref: str | os.PathLike[str], root: Path | None = None) -> Located:
     PackageError tells what was looked for and the names there are, StoreError what is wrong with the store.
     """
     path, text = Path(ref), os.fspath(ref)
-    if path.is_file() or not is_name(text):
+    if os.path.isfile(path) or not is_name(text):  # False, not an error, for a place one may not look into
         return Located(path)
     from dpfedge.store.find import active  # a file needs no store
     from dpfedge.store.places import Places, default_root

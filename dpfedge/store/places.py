@@ -99,8 +99,12 @@ class Places:
         return self.names / f"{name.replace('/', _SLASH)}{_SLOTS}"
 
     def known_names(self) -> Iterator[str]:
-        """Every name that has slots, in order; none when there is no store."""
-        if self.names.is_dir():
-            files = (path.name for path in self.names.iterdir())
-            names = (one.removesuffix(_SLOTS).replace(_SLASH, "/") for one in files if one.endswith(_SLOTS))
-            yield from sorted(name for name in names if is_name(name))
+        """Every name that has slots, in order; none when there is no store, StoreError when it cannot be looked at."""
+        try:
+            files = os.listdir(self.names)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(f"the store cannot be read: {error.strerror}", where=os.fspath(self.names)) from error
+        names = (one.removesuffix(_SLOTS).replace(_SLASH, "/") for one in files if one.endswith(_SLOTS))
+        yield from sorted(name for name in names if is_name(name))

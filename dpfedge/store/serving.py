@@ -38,7 +38,7 @@ def announce(places: Places, name: str, socket: Path | None) -> Path | None:
     """Note that this process serves `name`; the note, which the caller deletes. None where no note can be written."""
     pid = os.getpid()
     address = os.fspath(socket.absolute()) if socket is not None else None
-    server = Server(pid, _start_of(pid), os.fspath(places.root), name, address)
+    server = Server(pid, _start_of(pid), os.path.realpath(places.root), name, address)
     for folder in _folders(places):
         note = folder / f"{pid}.json"
         new = note.with_name(f".{pid}.new")
@@ -56,7 +56,7 @@ def announce(places: Places, name: str, socket: Path | None) -> Path | None:
 def servers(places: Places, name: str) -> list[Server]:
     """The running servers of `name` in this store that have left a note."""
     known = [server for folder in _folders(places) for _, server in _notes(folder) if server is not None]
-    wanted = (os.fspath(places.root), name)
+    wanted = (os.path.realpath(places.root), name)
     return [server for server in known if (server.root, server.name) == wanted and server.alive()]
 
 

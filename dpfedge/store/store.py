@@ -132,11 +132,11 @@ class Store:
                 raise unknown(self.places, name)
             with changing(place):
                 unlink(place)
-            return collect(self.places)
+                return collect(self.places)
 
     def gc(self) -> Collected:
         """Delete what no slot refers to, except what a running process has mapped."""
-        with self.changing("dpfedge gc"):
+        with self.changing("dpfedge gc"), changing(self.root):
             return collect(self.places)
 
     @contextlib.contextmanager

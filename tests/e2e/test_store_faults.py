@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -102,3 +103,66 @@ def test_order__data_before_names_before_slots(tmp_path: Path) -> None:
     assert missing == []
     assert written == {"lock", "incoming/ID0.dpfbin", "files/.ID0.json.new", "names/.voice.json.new"}
     assert not [call for call in calls if call.startswith(("write", "pwrite", "copy")) and " files/ID0.dpfbin" in call]
+
+
+class Disk:
+    """What a disk may hold after a power loss: names as last made durable, with any of the changes made since."""
+
+    def __init__(self) -> None:
+        self.cached: dict[str, int] = {}  # path → file
+        self.durable: dict[str, int] = {}
+        self.whole: set[int] = set()  # files whose content is on the disk
+        self._files = 0
+
+    def apply(self, call: str) -> None:
+        """One call of the trace."""
+        name, *paths = call.split(" ")
+        if name in ("openat", "mkdir") and paths[0] not in self.cached:
+            self._files += 1
+            self.cached[paths[0]] = self._files
+        elif name in ("write", "pwrite64", "copy_file_range", "sendfile", "ftruncate"):
+            self.whole.discard(self.cached[paths[0]])
+        elif name == "rename":
+            self.cached[paths[1]] = self.cached.pop(paths[0])
+        elif name == "unlink":
+            self.cached.pop(paths[0], None)
+        elif name == "fsync":
+            if paths[0] in self.cached:
+                self.whole.add(self.cached[paths[0]])
+            for path in {path for path in (*self.cached, *self.durable) if str(Path(path).parent) == paths[0]}:
+                self._settle(path, self.durable)
+
+    def _settle(self, path: str, names: dict[str, int]) -> None:
+        if path in self.cached:
+            names[path] = self.cached[path]
+        else:
+            names.pop(path, None)
+
+    def after_power_loss(self) -> Iterator[dict[str, int]]:
+        """Every set of names that may be found: each change since the folder's last fsync is there or is not."""
+        paths = {*self.cached, *self.durable}
+        pending = [path for path in sorted(paths) if self.cached.get(path) != self.durable.get(path)]
+        for count in range(len(pending) + 1):
+            for some in itertools.combinations(pending, count):
+                names = dict(self.durable)
+                for path in some:
+                    self._settle(path, names)
+                yield names
+
+
+@pytest.mark.skipif(NO_TRACE is not None, reason=str(NO_TRACE))
+def test_power_loss__in_the_worst_order(tmp_path: Path) -> None:
+    """Whatever of the unsynced changes reaches the disk: slots that are found are whole, as is all they refer to."""
+    disk, states, slots = Disk(), 0, 0
+    for call in play("order", tmp_path, "first")["calls"]:
+        disk.apply(call)
+        for names in disk.after_power_loss():
+            states += 1
+            if "names/voice.json" in names:
+                slots += 1
+                for path in ("names", "files", "names/voice.json", "files/ID0.dpfbin", "files/ID0.json"):
+                    assert path in names, (call, path)
+                    assert path in ("names", "files") or names[path] in disk.whole, (call, path)
+
+    assert states > 50
+    assert slots > 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.errors import UsageError
+from dpfedge.errors import StoreError, UsageError
 from dpfedge.store.places import Places, default_root, runtime_folder
 
 
@@ -41,6 +41,14 @@ def test_slots__of_names_with_a_slash_lie_in_the_same_folder(tmp_path: Path) -> 
 
     assert list(places.known_names()) == ["oem/voice", "voice"]
     assert places.slots("oem/voice").parent == places.names
+
+
+def test_known_names__of_a_store_that_cannot_be_read(tmp_path: Path) -> None:
+    """No traceback; no store at all is an empty one."""
+    assert list(Places(tmp_path / "missing").known_names()) == []
+    (tmp_path / "names").write_text("")
+    with pytest.raises(StoreError, match="names: the store cannot be read: Not a directory"):
+        list(Places(tmp_path).known_names())
 
 
 @pytest.mark.parametrize("name", ["../voice", "", ".voice", "a~b", "/etc/passwd"])

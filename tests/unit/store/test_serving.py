@@ -27,6 +27,8 @@ def test_announce__is_found_by_name_and_store(places: Places, tmp_path: Path) ->
 
     assert note == places.serving / f"{os.getpid()}.json"
     assert [(one.pid, one.socket) for one in servers(places, "voice")] == [(os.getpid(), str(tmp_path / "s.sock"))]
+    (tmp_path / "link").symlink_to(places.root)
+    assert servers(Places(tmp_path / "link"), "voice") == servers(places, "voice")
     assert servers(places, "other") == []
     assert servers(Places(tmp_path / "elsewhere"), "voice") == []
     assert stale_notes(places.serving) == []
