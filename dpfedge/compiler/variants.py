@@ -69,10 +69,7 @@ class Variants:
         if form.key not in self._made:
             self._progress(f"{self._source.name}: convert to {form.name}")
             imported = self._converted(form)
-            self._progress(f"{self._source.name}: quality of {form.name}")
-            quality = self._measured(imported)
-            quality.require(self._source.max_loss, self._source.where, form.name)
-            self._made[form.key] = Variant(imported, quality)
+            self._made[form.key] = Variant(imported, self._quality(imported, form))
         return self._made[form.key]
 
     def figures(self) -> dict[str, Any]:
@@ -94,6 +91,18 @@ class Variants:
         decisions = dict.fromkeys(note for _, notes in found.values() for note in notes)
         graphs = {name: graph for name, (graph, _) in found.items()}
         return replace(imported, graphs=graphs, decisions=(*imported.decisions, *decisions))
+
+    def _quality(self, imported: Imported, form: Form) -> Quality | None:
+        """What the form costs, within the recipe's limit; None when no graph had anything to convert."""
+        same = not self._family.forms and all(
+            graph is self.in_form(KEEP).imported.graphs[name] for name, graph in imported.graphs.items()
+        )
+        if same:
+            return None
+        self._progress(f"{self._source.name}: quality of {form.name}")
+        quality = self._measured(imported)
+        quality.require(self._source.max_loss, self._source.where, form.name)
+        return quality
 
     def _measured(self, imported: Imported) -> Quality:
         if not self._family.forms:

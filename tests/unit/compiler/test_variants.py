@@ -77,6 +77,19 @@ def test_variants__made_once(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_variants__nothing_to_convert(tmp_path: Path) -> None:
+    """A graph without constant products stays as it is, with the reason and without figures."""
+    made, _ = variants(tmp_path, weights="int8", max_loss=0)
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 8]) for name in "xy"]
+    relu = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    plain = onnx.helper.make_model(relu, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(plain, str(tmp_path / "main.onnx"))
+    found = made.of(CPU, CpuBackend())
+
+    assert [choice for choice, _ in found.decisions] == ["weights=keep, not int8"]
+    assert made.figures() == {}
+
+
 def test_variants__too_much_loss(tmp_path: Path) -> None:
     """The recipe's limit stops the compile with the figures."""
     made, _ = variants(tmp_path, weights="int4", max_loss=0.001)
