@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,9 @@ def run(args: argparse.Namespace) -> int:
     judge = Approval(args.board, args.allow_unsigned, args.trust, golden=not args.no_golden)
     told, activate = told_servers(store, args.activate)
     done = store.install(args.package, judge, activate)
+    if done.installed.verified.signer is None:
+        text = "nobody trusted has signed it; it was allowed, and each start needs --allow-unsigned"
+        print(f"dpfedge: warning: {args.package}: {text}", file=sys.stderr, flush=True)
     if args.json:
         active, previous = done.installed, done.previous
         fields = {"active": active.as_json(), "previous": previous and previous.as_json(), "copied": done.copied}

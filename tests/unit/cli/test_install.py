@@ -21,8 +21,11 @@ def test_install__says_what_is_active(own_store: Path, write: Write, capsys: Out
     for arguments in ([str(first)], [str(first)], [str(write("2")), "--no-golden", "--activate"]):
         assert main(["install", "--allow-unsigned", *arguments]) == 0
 
-    size = first.stat().st_size
-    assert capsys.readouterr().out.splitlines() == [
+    size, shown = first.stat().st_size, capsys.readouterr()
+    assert shown.err.splitlines()[0] == (
+        f"dpfedge: warning: {first}: nobody trusted has signed it; it was allowed, and each start needs --allow-unsigned"
+    )
+    assert shown.out.splitlines() == [
         f"voice 1 is active: {size} bytes copied, NOT SIGNED, no golden records",
         "voice 1 was active already: the store had the file, NOT SIGNED, no golden records",
         f"voice 2 is active (previous: 1): {size} bytes copied, NOT SIGNED, golden run skipped",
