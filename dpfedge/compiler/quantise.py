@@ -15,8 +15,8 @@ from dpfedge.errors import ModelError
 
 __all__ = ["int4", "int8"]
 
-_ROWS_BYTES = 8 << 20
-"""Float32 bytes of the rows that are searched at a time; the search takes about ten times that."""
+_ROWS_BYTES = 1 << 19
+"""Float32 bytes of the rows that are searched at a time: with what the search needs they fit a second-level cache."""
 _SYMMETRIC = np.linspace(5.5, 8.5, 9, dtype=np.float32)
 """Codes the largest value may stand at: below 8 the block's other values are finer, above they are cut less."""
 _SPREAD = np.linspace(0.65, 1.05, 9, dtype=np.float32)
