@@ -21,6 +21,8 @@ from dpfedge.binding import bind_here
 from dpfedge.package import open_package
 from dpfedge.package.residency import residency
 from dpfedge.package.sidecar import sidecar_of
+from dpfedge.pipeline.events import TextDelta
+from dpfedge.runtime import Runtime
 
 HOLDER = Path(__file__).parent / "made" / "made_holder.py"
 MODELS = ("vad", "speech", "llm", "voice")
@@ -113,3 +115,17 @@ def test_seal__killed_while_it_builds_leaves_the_old_one(sealed: Path) -> None:
     assert bind_here(open_package(sealed, check="fast"), check="full").stale == ()
     for path in unfinished:
         path.unlink()
+
+
+def test_seal__serves_the_same_answers(sealed: Path, voice_package: Path) -> None:
+    """A pipeline on the sealed package says so in its status, and answers word for word as without the seal."""
+    answers = []
+    for path in (sealed, voice_package):
+        with Runtime.open(path, board="host", allow_unsigned=True) as runtime:
+            events = runtime.chat([{"role": "user", "content": "What is the capital of France?"}])
+            answers.append("".join(event.text for event in events if isinstance(event, TextDelta)))
+            status = runtime.status()
+        if path == sealed:
+            assert status["seal"] == {"path": str(sidecar_of(sealed)), "stale": []}
+            assert status["stages"]["llm"]["facts"]["prefix"] == "seal"
+    assert answers[0] == answers[1] != ""

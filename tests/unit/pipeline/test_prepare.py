@@ -78,6 +78,21 @@ def test_prepared__closed_gives_both_back(monkeypatch: pytest.MonkeyPatch) -> No
     assert (closed, ToyZygote.made[0].stopped) == ([1], [0.0])
 
 
+def test_prepare__a_sidecar_needs_a_signature_as_the_package_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may vouch for the package may vouch for its sidecar, by the same keys."""
+    checked: list[Any] = []
+    monkeypatch.setattr(module, "_check_signer", lambda *given, **named: checked.append((*given, *named.values())))
+    monkeypatch.setattr("dpfedge.store.located.open_package", lambda path, check: "package")
+
+    def bind(package: Any, board: str, *, check: str, vouch: Any) -> Any:
+        vouch("sidecar")
+        return SimpleNamespace(stale=())
+
+    monkeypatch.setattr("dpfedge.binding.bind_here", bind)
+    prepare("./x", trust=[Path("keys")])
+    assert checked == [("package", False, [Path("keys")]), ("sidecar", False, [Path("keys")])]
+
+
 @pytest.mark.usefixtures("_signed")
 def test_prepare__says_why_a_seal_is_not_used(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
