@@ -22,9 +22,8 @@ def test_install__says_what_is_active(own_store: Path, write: Write, capsys: Out
         assert main(["install", "--allow-unsigned", *arguments]) == 0
 
     size, shown = first.stat().st_size, capsys.readouterr()
-    assert shown.err.splitlines()[0] == (
-        f"dpfedge: warning: {first}: nobody trusted has signed it; it was allowed, and each start needs --allow-unsigned"
-    )
+    warning = "nobody trusted has signed it; it was allowed, and each start needs --allow-unsigned"
+    assert shown.err.splitlines()[0] == f"dpfedge: warning: {first}: {warning}"
     assert shown.out.splitlines() == [
         f"voice 1 is active: {size} bytes copied, NOT SIGNED, no golden records",
         "voice 1 was active already: the store had the file, NOT SIGNED, no golden records",
