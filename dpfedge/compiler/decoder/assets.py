@@ -17,6 +17,7 @@ from dpfedge.errors import ModelError
 __all__ = ["folder_assets"]
 
 _TEMPLATE_MAX_BYTES = 1 << 20  # the longest known template has 20 KiB
+_TOKENIZER_MAX_BYTES = 128 << 20  # the largest known has 33 MiB
 _ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>")
 """Texts of tokens that end a turn, whatever the files say."""
 
@@ -26,12 +27,14 @@ def folder_assets(folder: Path, config: Mapping[str, Any], vocabulary: int) -> t
 
     ModelError names a file that is missing, a token outside `vocabulary`, or a tokenizer that cannot be read.
     """
-    data = _file(folder, "tokenizer.json").read_bytes()
+    data = _bytes(folder, "tokenizer.json", _TOKENIZER_MAX_BYTES)
     tokenizer = _tokenizer(data, str(folder / "tokenizer.json"))
     settings = _optional(folder, "tokenizer_config.json")
     both = (_optional(folder, "generation_config.json"), config)
     ends = {id for part in both for id in _ids(part, "eos_token_id", folder)}
     ends |= {id for text in _ENDS if (id := tokenizer.token_to_id(text)) is not None}
+    if not ends:
+        raise ModelError("no token ends a turn", where=str(folder), remedy="add eos_token_id to generation_config.json")
     bos = next((id for part in both for id in _ids(part, "bos_token_id", folder)), None)
     pad = next((id for part in both for id in _ids(part, "pad_token_id", folder)), None)
     for id in (*ends, *(id for id in (bos, pad) if id is not None)):
@@ -47,6 +50,13 @@ def folder_assets(folder: Path, config: Mapping[str, Any], vocabulary: int) -> t
 
 def _file(folder: Path, name: str) -> Path:
     return confined(folder, name, str(folder), "file")
+
+
+def _bytes(folder: Path, name: str, most: int) -> bytes:
+    path = _file(folder, name)
+    if (size := path.stat().st_size) > most:
+        raise ModelError("file is too long", where=str(path), found=size, allowed=f"at most {most} bytes")
+    return path.read_bytes()
 
 
 def _optional(folder: Path, name: str) -> dict[str, Any]:
@@ -74,10 +84,7 @@ def _ids(part: Mapping[str, Any], key: str, folder: Path) -> list[int]:
 def _template(folder: Path, settings: Mapping[str, Any]) -> bytes:
     """chat_template.jinja, or the one in tokenizer_config.json; of several the one called default."""
     if (folder / "chat_template.jinja").exists():
-        path = _file(folder, "chat_template.jinja")
-        if path.stat().st_size > _TEMPLATE_MAX_BYTES:
-            raise ModelError("file is too long", where=str(path), allowed=f"at most {_TEMPLATE_MAX_BYTES} bytes")
-        return path.read_bytes()
+        return _bytes(folder, "chat_template.jinja", _TEMPLATE_MAX_BYTES)
     found = settings.get("chat_template")
     if isinstance(found, list):
         named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}

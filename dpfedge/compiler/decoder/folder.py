@@ -105,6 +105,7 @@ def _refuse(config: _Config, architecture: str) -> None:
     """What would change the numbers without a place in the graph."""
     config.refuse("quantization_config")
     config.refuse("mlp_bias", False)
+    config.refuse("rope_interleaved", False)
     config.refuse("attn_logit_softcapping")
     config.refuse("partial_rotary_factor", 1, 1.0)
     config.refuse("use_bidirectional_attention", False)

@@ -73,6 +73,9 @@ def test_folder_assets__refuses(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="eos_token_id is no token id; found 'x'"):
         folder_assets(folder, config("llama", eos_token_id="x"), 96)
 
+    with pytest.raises(ModelError, match="no token ends a turn; add eos_token_id"):
+        folder_assets(folder, config("llama", eos_token_id=None), 96)
+
     write(folder, "tokenizer_config.json", {})
     with pytest.raises(ModelError, match=r"no chat template; .*take the instruction-tuned model"):
         folder_assets(folder, config("llama"), 96)
@@ -93,5 +96,5 @@ def test_folder_assets__long_template(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path / "hf")
     (folder / "chat_template.jinja").write_bytes(bytes((1 << 20) + 1))
 
-    with pytest.raises(ModelError, match="file is too long; allowed at most 1048576 bytes"):
+    with pytest.raises(ModelError, match="file is too long; found 1048577; allowed at most 1048576 bytes"):
         folder_assets(folder, config("llama"), 96)

@@ -156,6 +156,7 @@ def test_folder_shape__gemma_layers() -> None:
     ("gemma3_text", {"rope_parameters": {"sliding_attention": {"rope_type": "linear"}}}, "linear; allowed default"),
     ("llama", {"quantization_config": {"bits": 4}}, "quantization_config cannot be imported"),
     ("llama", {"mlp_bias": True}, "mlp_bias cannot be imported; found True; allowed nothing, False"),
+    ("llama", {"rope_interleaved": True}, "rope_interleaved cannot be imported"),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor cannot be imported"),
     ("llama", {"hidden_act": "relu"}, "hidden_act cannot be imported; found 'relu'; allowed nothing, silu, swish"),
     ("gemma3_text", {"hidden_activation": "gelu"}, "hidden_activation cannot be imported"),
