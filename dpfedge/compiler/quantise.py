@@ -7,6 +7,7 @@ It decides nothing: which matrices get which form is `dpfedge.compiler.formats`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,29 +26,36 @@ _SPREAD = np.linspace(0.65, 1.05, 9, dtype=np.float32)
 
 def int8(matrix: Floats) -> Blocks:
     """Symmetric 8-bit blocks: scale = largest value / 127."""
-    blocks = _blocks(matrix)
-    scales = np.abs(blocks).max(-1) / np.float32(127)
-    codes = np.rint(blocks / np.where(scales == 0, 1, scales)[..., None]) + 128
-    return Blocks(8, codes.astype(np.uint8), scales.astype(np.float32), None)
+    codes, scales = _in_parts(matrix, _largest_at_127)
+    return Blocks(8, codes, scales, None)
 
 
 def int4(matrix: Floats, *, symmetric: bool = True) -> Blocks:
     """4-bit blocks, symmetric (−8…7) or with a zero point of their own; scales then fitted to the codes."""
-    blocks = _blocks(matrix)
-    step = max(1, _ROWS_BYTES // (4 * matrix.shape[1]))
-    search = _symmetric if symmetric else _asymmetric
-    parts = [search(blocks[start : start + step]) for start in range(0, len(blocks), step)]
-    codes, scales, zeros = (np.concatenate(column) for column in zip(*parts, strict=True))
+    codes, scales, zeros = _in_parts(matrix, _symmetric if symmetric else _asymmetric)
     return Blocks(4, _pack(codes), scales, None, None if symmetric else _pack(_even(zeros)))
 
 
-def _blocks(matrix: Floats) -> Floats:
+def _in_parts(matrix: Floats, make: Callable[[Floats], tuple[Any, ...]]) -> list[Any]:
+    """What `make` gives for the matrix's blocks, a few rows at a time."""
     rows, columns = matrix.shape
     if columns % BLOCK:
         raise ModelError("the matrix has no whole blocks", found=f"{columns} columns", allowed=f"a multiple of {BLOCK}")
+    step = max(1, _ROWS_BYTES // (4 * columns))
+    parts = [make(_blocks(matrix[start : start + step])) for start in range(0, rows, step)]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def _blocks(matrix: Floats) -> Floats:
     if not np.isfinite(matrix).all():
         raise ModelError("the matrix has values that are no numbers", remedy="fetch the model again")
-    return np.ascontiguousarray(matrix, np.float32).reshape(rows, columns // BLOCK, BLOCK)
+    return np.ascontiguousarray(matrix, np.float32).reshape(len(matrix), -1, BLOCK)
+
+
+def _largest_at_127(blocks: Floats) -> tuple[Bytes, Floats]:
+    scales = np.abs(blocks).max(-1) / np.float32(127)
+    codes = np.rint(blocks / np.where(scales == 0, 1, scales)[..., None]) + 128
+    return codes.astype(np.uint8), scales.astype(np.float32)
 
 
 def _symmetric(blocks: Floats) -> tuple[Bytes, Floats, Bytes]:
