@@ -230,6 +230,9 @@ class Backend(Protocol):
 class Seals(Protocol):
     """What a backend has besides when something built on a device may be kept; a backend without it seals nothing."""
 
+    compares_sealed: bool
+    """Whether loading compares every sealed byte it uses with one it made itself: then no digest has to be checked."""
+
     def identity(self, device: Device) -> Identity:
         """What a seal or a baked prefix of `device` is bound to; reads files only and imports no native library."""
 

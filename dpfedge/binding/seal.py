@@ -30,14 +30,17 @@ def attach_seal(bound: Bound, *, check: Literal["fast", "full"] = "fast", vouch:
     if not path.exists():
         return bound
     what = f"seal {path.name}"
+    seals = sealing(bound.backend)
+    if seals is None:
+        return replace(bound, stale=(Stale(what, "backend", "one that seals", bound.backend.name, "remove the seal"),))
     try:
-        sidecar = Sidecar.open(path, check=check)
+        sidecar = Sidecar.open(path)
         if vouch is not None:
             vouch(sidecar.package)
+        if check == "full":
+            sidecar.check(sealed=not seals.compares_sealed)
     except PackageError as error:
         return replace(bound, stale=(Stale(what, "file", "a sidecar that can be trusted", str(error)),))
-    if sealing(bound.backend) is None:
-        return replace(bound, stale=(Stale(what, "backend", "one that seals", bound.backend.name, "remove the seal"),))
     wanted, found = _facts(sidecar.record), _facts(seal_record(bound))
     if wanted["package"] != found["package"]:  # whatever else differs says nothing about another package's sidecar
         wanted, found = ({"package": facts["package"]} for facts in (wanted, found))

@@ -1,49 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """An opened sidecar: a `.dpfseal` file in, what was built for each graph and the baked prefixes in it out.
 
-Bytes are distrusted where those of packages are: by `open_package`. Whether a sidecar fits is judged by
+Bytes are distrusted where those of packages are: by `dpfedge.package`. Whether a sidecar fits is judged by
 `dpfedge.binding.seal`.
 """
 
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dpfedge.backend.api import SealedView
 from dpfedge.errors import FormatError, PackageError
 from dpfedge.package import Package, open_package
-from dpfedge.package.layout import HEADER_BYTES, unpack_header
+from dpfedge.package.digest import check_sections
 from dpfedge.package.sidecar import SealRecord
 
 __all__ = ["Sidecar"]
 
 
 class Sidecar:
-    """A verified sidecar, mapped, with a descriptor of the same file for those that map parts of it anew."""
+    """A sidecar whose header and manifest were verified, mapped."""
 
-    def __init__(self, package: Package, record: SealRecord, file: int) -> None:
-        self.package, self.record, self.file = package, record, file
-        self._closer = weakref.finalize(self, os.close, file)
+    def __init__(self, package: Package, record: SealRecord) -> None:
+        self.package, self.record = package, record
 
     @classmethod
-    def open(cls, path: Path, *, check: Literal["fast", "full"] = "fast") -> Sidecar:
-        """Open and verify the sidecar at `path`; PackageError says why it is none."""
-        package = open_package(path, check=check)
-        record = package.manifest.seal
-        if record is None:
+    def open(cls, path: Path) -> Sidecar:
+        """Open the sidecar at `path`; PackageError says why it is none."""
+        package = open_package(path, check="fast")
+        if package.manifest.seal is None:
             raise FormatError("a package, not a sidecar", where=os.fspath(path), allowed="a file of `dpfedge seal`")
-        try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise PackageError(f"cannot open the sidecar: {error.strerror}", where=os.fspath(path)) from error
-        if unpack_header(os.pread(file, HEADER_BYTES, 0), os.fspath(path)).manifest_sha256 != package.manifest_sha256:
-            os.close(file)
-            raise PackageError("the file was replaced while it was opened", where=os.fspath(path), remedy="start again")
-        return cls(package, record, file)
+        return cls(package, package.manifest.seal)
+
+    def check(self, *, sealed: bool) -> None:
+        """Compare digests of its sections; `sealed` sections only if asked, since some backends compare their bytes."""
+        package = self.package
+        check_sections(
+            package.fileno(), package.header, package.manifest, package.path,
+            only=lambda section: sealed or section.kind != "sealed",
+        )  # fmt: skip
 
     def record_map(self) -> dict[str, str]:
         """Where it lies and what it holds, for `again` in another process."""
@@ -64,11 +62,10 @@ class Sidecar:
         for item in self.record.built:
             if item.model == model:
                 section = self.package.find(item.section)
-                view = SealedView(self.package.section(item.section), self.file, section.offset)
+                view = SealedView(self.package.section(item.section), self.package.fileno(), section.offset)
                 found.setdefault(item.graph, {})[item.name] = view
         return found
 
     def close(self) -> None:
-        """Close the descriptor; views stay valid as those of a package do."""
-        self._closer()
+        """Close the file; views stay valid as those of a package do."""
         self.package.close()

@@ -45,6 +45,7 @@ class CpuBackend:
     name = "cpu"
     version = "0.1.0"
     abi = ABI
+    compares_sealed = True
 
     def devices(self, sysroot: Path) -> Sequence[Device]:
         """The machine's CPUs as one device, `cpu:0`."""

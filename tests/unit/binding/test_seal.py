@@ -29,6 +29,7 @@ def recorder(parts: Any) -> Any:
     made = parts.Recorder("cpu")
     made.identity = lambda device: Identity({"arch": device.arch, "features": "avx2"}, {"onnxruntime": "1.32.0"})
     made.seal = lambda *parts: None
+    made.compares_sealed = False
     return made
 
 
@@ -70,7 +71,7 @@ def test_attach__fits(bound: Bound, recorder: Any) -> None:
     assert bytes(again.model("llm").graph("step").sealed["packed"].data) == b"packed"
     sealed.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(sealed.sidecar.file)
+        os.fstat(graph.sealed["packed"].file)
 
 
 def test_attach__no_sidecar(bound: Bound) -> None:
@@ -140,6 +141,20 @@ def test_attach__damaged(bound: Bound) -> None:
 
     assert found.sidecar is None
     assert "the file was cut" in str(found.stale[0])
+
+
+@pytest.mark.parametrize("compares", [False, True])
+def test_attach__damaged_inside(bound: Bound, recorder: Any, compares: bool) -> None:
+    """The full check reads sealed bytes, unless the backend compares each of them itself."""
+    path = write(bound)
+    data = bytearray(path.read_bytes())
+    data[65536] ^= 1
+    path.write_bytes(data)
+    recorder.compares_sealed = compares
+
+    found = attach_seal(bound, check="full")
+    assert (found.sidecar is not None) is compares
+    assert compares or "section 'sealed'" in str(found.stale[0])
 
 
 def test_attach__a_package_in_its_place(bound: Bound) -> None:

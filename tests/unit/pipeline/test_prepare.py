@@ -89,7 +89,7 @@ def test_prepare__a_sidecar_needs_a_signature_as_the_package_does(monkeypatch: p
         return SimpleNamespace(stale=())
 
     monkeypatch.setattr("dpfedge.binding.bind_here", bind)
-    prepare("./x", trust=[Path("keys")])
+    prepare("./x", trust=[Path("keys")], check="fast")
     assert checked == [("package", False, [Path("keys")]), ("sidecar", False, [Path("keys")])]
 
 
