@@ -20,7 +20,10 @@ FORMAT = (ROOT / "dpfedge/package/FORMAT.md").read_text()
 GOLDEN = ROOT / "tests/golden/v1"
 
 
-@pytest.mark.parametrize("name", ["smallest.dpfbin", "tiny.dpfbin", "signed.dpfbin", "answers.dpfbin"])
+@pytest.mark.parametrize(
+    "name",
+    ["smallest.dpfbin", "tiny.dpfbin", "signed.dpfbin", "answers.dpfbin", "baked.dpfbin", "baked.dpfbin.dpfseal"],
+)
 def test_golden__opens_for_ever(name: str) -> None:
     """Files of version 1 pass the full check."""
     with open_package(GOLDEN / name) as package:
@@ -47,6 +50,23 @@ def test_golden__answers() -> None:
         assert (y.at, y.whole, y.max_abs, y.rel_l2) == ((2, 0), (3, 2), 0.5, 0.001)
         assert (first.target, second.target, first.in_place_of("present")) == (None, "cpu", "past")
         assert bytes(package.section("golden/net")[128:136]) == bytes([2, 0, 0, 0, 0, 0, 0, 0])
+
+
+def test_golden__baked_and_sealed() -> None:
+    """A prefix and a sidecar still say what they are bound to and where their bytes lie."""
+    with open_package(GOLDEN / "baked.dpfbin") as package, open_package(GOLDEN / "baked.dpfbin.dpfseal") as sidecar:
+        prefix, seal = package.manifest.targets[0].models["lm"].prefix, sidecar.manifest.seal
+        assert prefix is not None
+        assert seal is not None
+        assert (prefix.tokens, prefix.key["device/arch"]) == ((1, 9, 4), "x86-64-v3")
+        value = prefix.memory["past_key_values.0.value"]
+        assert (value.offset, value.size, value.dtype, value.dims) == (64, 48, "f32", (1, 2, 3, 2))
+        assert seal.package == package.manifest_sha256
+        assert (seal.target, seal.backend, seal.driver, seal.libraries) == (
+            "cpu", "cpu", "none 1.0", {"onnxruntime": "1.32.0"},
+        )  # fmt: skip
+        assert (seal.built[0].name, seal.built[0].section) == ("packed", "sealed/lm")
+        assert seal.prefixes["lm"] == prefix
 
 
 def test_golden__writer_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
