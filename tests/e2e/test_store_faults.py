@@ -10,12 +10,16 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_trace import can_inject, can_trace
+from made_variant import variant
+
+from dpfedge.store import Store, locate
 
 SCRIPT = Path(__file__).parent / "made" / "made_store.py"
 NO_TRACE, NO_INJECTION = can_trace(), can_inject()
@@ -103,6 +107,35 @@ def test_order__data_before_names_before_slots(tmp_path: Path) -> None:
     assert missing == []
     assert written == {"lock", "incoming/ID0.dpfbin", "files/.ID0.json.new", "names/.voice.json.new"}
     assert not [call for call in calls if call.startswith(("write", "pwrite", "copy")) and " files/ID0.dpfbin" in call]
+
+
+def test_kill__the_real_command_at_any_moment(voice_package: Path, demo_key: Path, tmp_path: Path) -> None:
+    """With the demo package, its signature, its board and its golden run: eight moments, spread over the command."""
+    new = variant(voice_package, tmp_path / "new.dpfbin", "9.9.9", demo_key)
+    environ = {**os.environ, "DPFEDGE_STORE": str(tmp_path / "store")}
+
+    def install(package: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dpfedge", "install", str(package), "--board", "host"]
+        return subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
+
+    assert install(voice_package).wait(200) == 0
+    store = Store(tmp_path / "store")
+    old = store.active("voice").version
+    started = time.monotonic()
+    assert install(new).wait(200) == 0
+    took = time.monotonic() - started
+    for moment in range(8):
+        store.remove("voice")
+        assert install(voice_package).wait(200) == 0
+        running = install(new)
+        time.sleep(took * (moment + 0.5) / 8)
+        running.kill()
+        running.wait()
+        version = store.active("voice").version
+        locate("voice", store.root).open("full").close()
+        store.gc()
+        assert version in (old, "9.9.9")
+        assert list(store.places.incoming.iterdir()) == []
 
 
 class Disk:
