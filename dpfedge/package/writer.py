@@ -20,8 +20,8 @@ from dpfedge.errors import UsageError
 from dpfedge.package import cbor
 from dpfedge.package.digest import Hasher
 from dpfedge.package.fields import is_name
-from dpfedge.package.layout import HEADER_BYTES, MAJOR, MINOR, TAIL_ALIGN, Header, align, pack_header
 from dpfedge.package.files import call, publish, temporary_beside, write_at
+from dpfedge.package.layout import HEADER_BYTES, MAJOR, MINOR, TAIL_ALIGN, Header, align, pack_header
 from dpfedge.package.manifest import KINDS, Section
 from dpfedge.package.verify import check_manifest, check_ranges
 
