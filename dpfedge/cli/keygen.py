@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -56,21 +57,28 @@ def run(args: argparse.Namespace) -> int:
     for path in (secret, public, trusted):
         if path is not None and path.exists():
             raise UsageError("the file exists", where=str(path), remedy="take another name; a key is never overwritten")
-    word = ask_passphrase(f"new passphrase of {secret}: ") if args.passphrase else None
+    word = ask_passphrase(f"new passphrase of {secret}: ", twice=True) if args.passphrase else None
     key = PrivateKey.generate()
     key.save(secret, word)
-    write_new(public, key.public.pem(), 0o644)
-    if trusted is not None and trusted.resolve() != public.resolve():
-        _make(trusted.parent)
-        write_new(trusted, key.public.pem(), 0o644)
+    with contextlib.ExitStack() as undo:  # half a pair would be in the way of the next try
+        undo.callback(secret.unlink)
+        write_new(public, key.public.pem(), 0o644)
+        undo.callback(public.unlink)
+        if trusted is not None and trusted.resolve() != public.resolve():
+            _make(trusted.parent)
+            write_new(trusted, key.public.pem(), 0o644)
+        undo.pop_all()
     _report(args.json, key.public.key_id, name, secret, public, trusted)
     return 0
 
 
 def _folder(trust: Path | bool | None) -> Path | None:
-    if trust is True:
-        return next(iter(trust_folders()), None) if os.environ.get("DPFEDGE_TRUST") else user_folder()
-    return trust or None
+    if trust is not True:
+        return trust or None
+    folder = next(iter(trust_folders()), None) if os.environ.get("DPFEDGE_TRUST") else user_folder()
+    if folder is None:
+        raise UsageError("this user has no trust directory", where="--trust", remedy="name one: --trust DIR")
+    return folder
 
 
 def _make(folder: Path) -> None:

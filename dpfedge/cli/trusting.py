@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["PASSPHRASE", "add_trust_arguments", "ask_passphrase", "load_key", "shown", "trust_options"]
 
 PASSPHRASE = "DPFEDGE_KEY_PASSPHRASE"
+_MOST = 1023  # of the library that encrypts keys
 
 
 def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,18 +52,32 @@ def load_key(path: Path) -> PrivateKey:
     return PrivateKey.load(path, lambda: ask_passphrase(f"passphrase of {path}: "))
 
 
-def ask_passphrase(prompt: str) -> bytes:
-    """From the environment, else from the terminal; UsageError without either, or when it is empty."""
-    word = os.environ.get(PASSPHRASE)
-    if word is None:
-        if not sys.stdin.isatty():
-            raise UsageError("the key needs a passphrase", where="passphrase", remedy=f"set {PASSPHRASE}")
-        from getpass import getpass
+def ask_passphrase(prompt: str, *, twice: bool = False) -> bytes:
+    """From the environment, else from the terminal, there `twice` for a new one.
 
-        word = getpass(prompt)
+    UsageError without either, when it is empty or too long, or was not typed the same again.
+    """
+    given = os.environ.get(PASSPHRASE)
+    word = os.fsencode(_typed(prompt, twice) if given is None else given)
     if not word:
         raise UsageError("the passphrase is empty", where="passphrase")
-    return word.encode()
+    if len(word) > _MOST:
+        raise UsageError("the passphrase is too long", where="passphrase", allowed=f"at most {_MOST} bytes")
+    return word
+
+
+def _typed(prompt: str, twice: bool) -> str:
+    if not sys.stdin.isatty():
+        raise UsageError("the key needs a passphrase", where="passphrase", remedy=f"set {PASSPHRASE}")
+    from getpass import getpass
+
+    try:
+        word = getpass(prompt)
+        if twice and getpass(f"again, {prompt}") != word:
+            raise UsageError("the two passphrases differ", where="passphrase", remedy="try again")
+    except EOFError as error:
+        raise UsageError("no passphrase was typed", where="passphrase") from error
+    return word
 
 
 def shown(findings: Sequence[Finding]) -> Iterator[str]:

@@ -86,13 +86,29 @@ def trust_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """The trust directories when none are given: those of DPFEDGE_TRUST, else the system's and the user's."""
     if named := environ.get(_VARIABLE):
         return tuple(Path(part) for part in named.split(os.pathsep) if part)
-    return tuple(folder for folder in (_SYSTEM, user_folder(environ)) if folder.is_dir())
+    user = user_folder(environ)
+    return tuple(folder for folder in (_SYSTEM, user) if folder is not None and _is_there(folder))
 
 
-def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The user's own trust directory, whether it is there or not."""
-    home = environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "dpfedge" / "trust"
+def user_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The user's own trust directory, whether it is there or not; None for a user without a home."""
+    if home := environ.get("XDG_CONFIG_HOME"):
+        return Path(home) / "dpfedge" / "trust"
+    try:
+        return Path.home() / ".config" / "dpfedge" / "trust"
+    except RuntimeError:  # neither HOME nor an entry in the table of users
+        return None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the name is taken, if only by a broken link; what cannot be looked at is, and reading says why."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _keys(folder: Path) -> Iterator[Trusted]:
@@ -109,30 +125,36 @@ def _keys(folder: Path) -> Iterator[Trusted]:
     for path in files:
         if not is_name(path.stem):
             raise UsageError("bad name of a key", where=os.fspath(path), allowed="letters, digits, . _ + @ -")
-        _refuse_shared(path)
-        data = read_small(path, limits.KEY_FILE_MAX_BYTES)
+        data = _read(path, limits.KEY_FILE_MAX_BYTES)
         yield Trusted(PublicKey.from_pem(data, os.fspath(path)), path.stem)
 
 
-def _refuse_shared(path: Path) -> None:
-    """What anybody may write is trusted by nobody."""
+def _read(path: Path, most: int) -> bytes:
+    mode = _refuse_shared(path)
+    if mode is not None and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UsageError("not a regular file", where=os.fspath(path))  # a FIFO would be waited for
+    return read_small(path, most)
+
+
+def _refuse_shared(path: Path) -> int | None:
+    """What anybody may write is trusted by nobody; the mode of everything else."""
     try:
         mode = path.stat().st_mode
     except OSError:
-        return  # reading it says why
+        return None  # reading it says why
     if mode & stat.S_IWOTH:
         raise UsageError(
             "everybody may write it", where=os.fspath(path), found=f"mode {stat.S_IMODE(mode):04o}",
             remedy=f"chmod o-w {path}",
         )  # fmt: skip
+    return mode
 
 
 def _revocations(path: Path) -> Iterator[tuple[bytes, str]]:
     """Digest and place of each line; its length says whether it is a key's or a manifest's."""
-    if not path.exists():
+    if not _is_there(path):
         return
-    _refuse_shared(path)
-    data = read_small(path, limits.REVOKED_MAX_BYTES)
+    data = _read(path, limits.REVOKED_MAX_BYTES)
     for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), 1):
         entry = line.partition("#")[0].strip().lower()
         if not entry:

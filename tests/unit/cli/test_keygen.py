@@ -96,3 +96,16 @@ def test_keygen__refuses_by_name(capsys: Output, arguments: list[str], text: str
     assert main(["keygen", *arguments]) == 2
     assert f"dpfedge: {text}" in capsys.readouterr().err
     assert list(Path().rglob("*.key")) == []
+
+
+def test_keygen__leaves_nothing_behind_a_failure(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trust directory that cannot be made leaves no half of a pair; nor does a user without one."""
+    Path("file").touch()
+    assert main(["keygen", "--name", "lab", "--trust", "file/trust"]) == 2
+    assert "file/trust: cannot make the folder: Not a directory" in capsys.readouterr().err
+    assert list(Path().rglob("lab.*")) == []
+
+    monkeypatch.setattr("dpfedge.cli.keygen.user_folder", lambda: None)
+    assert main(["keygen", "--name", "lab", "--trust"]) == 2
+    assert "--trust: this user has no trust directory; name one: --trust DIR" in capsys.readouterr().err
+    assert list(Path().rglob("lab.*")) == []

@@ -52,6 +52,36 @@ def test_ask__an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
         ask_passphrase("x")
 
 
+def test_ask__one_that_no_key_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too long a one is refused; bytes that are no text are as good as others."""
+    monkeypatch.setenv(PASSPHRASE, "x" * 1024)
+    with pytest.raises(UsageError, match="the passphrase is too long; allowed at most 1023 bytes"):
+        ask_passphrase("x")
+    monkeypatch.setenv(PASSPHRASE, "x" * 1023)
+    PrivateKey.generate().save(tmp_path / "k.key", ask_passphrase("x"))
+    monkeypatch.setenv(PASSPHRASE, "\udcff")
+    assert ask_passphrase("x") == b"\xff"
+
+
+def test_ask__a_new_one_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slip of the finger must not lock a key for ever; the end of the input is no traceback."""
+    monkeypatch.delenv(PASSPHRASE, raising=False)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    typed = iter(["swordfish", "swordfish", "swordfish", "swordfihs"])
+    monkeypatch.setattr(getpass, "getpass", lambda prompt: next(typed))
+
+    assert ask_passphrase("x", twice=True) == b"swordfish"
+    with pytest.raises(UsageError, match="the two passphrases differ; try again"):
+        ask_passphrase("x", twice=True)
+
+    def end(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(getpass, "getpass", end)
+    with pytest.raises(UsageError, match="no passphrase was typed"):
+        ask_passphrase("x")
+
+
 def test_shown__a_line_for_each() -> None:
     """With the name where the trust directory has one."""
     assert list(shown([])) == ["no signature"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,23 @@ def test_load__what_anybody_may_write_is_refused(folder: Path, name: str) -> Non
         Trust.load([folder])
 
 
+def test_load__revocations_behind_a_broken_link_are_an_error(folder: Path) -> None:
+    """They were meant to be there."""
+    (folder / REVOKED).symlink_to(folder / "moved")
+
+    with pytest.raises(UsageError, match=r"revoked\.txt: cannot read: No such file or directory"):
+        Trust.load([folder])
+
+
+@pytest.mark.parametrize("name", ["fifo.pub", REVOKED])
+def test_load__waits_for_no_fifo(folder: Path, name: str) -> None:
+    """A start must not hang on a file of the trust directory."""
+    os.mkfifo(folder / name)
+
+    with pytest.raises(UsageError, match="not a regular file"):
+        Trust.load([folder])
+
+
 def test_load__is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Number of keys, size of a key, size of the revocations."""
     (folder / REVOKED).write_text("#" * 100)
@@ -119,6 +137,30 @@ def test_folders__by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("DPFEDGE_TRUST", str(tmp_path))
     assert Trust.load().folders == (tmp_path,)
     assert Trust.load(()).folders == ()
+
+
+def test_folders__one_that_cannot_be_read_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it revokes is not lost with the disk it is on."""
+    monkeypatch.setattr("dpfedge.signing.trust._SYSTEM", tmp_path / "system")
+    (tmp_path / "system").symlink_to("not-mounted")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.delenv("DPFEDGE_TRUST", raising=False)
+
+    with pytest.raises(UsageError, match="system: cannot read the trust directory: No such file or directory"):
+        Trust.load()
+
+
+def test_folders__of_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container often runs as a number that no table of users has."""
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("dpfedge.signing.trust._SYSTEM", tmp_path)
+    monkeypatch.setattr(Path, "home", home)
+
+    assert user_folder({}) is None
+    assert trust_folders({}) == (tmp_path,)
 
 
 def test_refuse_revoked__manifest_and_key(folder: Path) -> None:
