@@ -8,6 +8,7 @@ a new boot a sample of its pages is read too; one whose inode changed is checked
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -55,7 +56,7 @@ class Located:
 
 
 def locate(ref: str | os.PathLike[str], root: Path | None = None) -> Located:
-    """The file `ref`, or the active package of that name in the store at `root` (None: the default one).
+    """The file `ref`, or the active package of that name in the store at `root` (None: in `search_roots()`).
 
     PackageError tells what was looked for and the names there are, StoreError what is wrong with the store.
     """
@@ -63,23 +64,26 @@ def locate(ref: str | os.PathLike[str], root: Path | None = None) -> Located:
     if os.path.isfile(path) or not is_name(text):  # False, not an error, for a place one may not look into
         return Located(path)
     from dpfedge.store.find import active  # a file needs no store
-    from dpfedge.store.places import Places, default_root
+    from dpfedge.store.places import Places, search_roots
 
-    places = Places(default_root() if root is None else root)
-    known = list(places.known_names())
-    if text in known:
-        installed = active(places, text)
-        return Located(installed.path, installed, places.root)
+    known: dict[Path, list[str]] = {}
+    for places in map(Places, search_roots() if root is None else (root,)):
+        known[places.root] = list(places.known_names())
+        if text in known[places.root]:
+            installed = active(places, text)
+            return Located(installed.path, installed, places.root)
     if path.exists():  # a folder, a device: opening it says what is wrong with it
         return Located(path)
-    raise _nothing(text, places.root, known)
+    raise _nothing(text, known)
 
 
-def _nothing(text: str, root: Path, known: list[str]) -> PackageError:
+def _nothing(text: str, known: Mapping[Path, Sequence[str]]) -> PackageError:
     from dpfedge.config import nearest  # YAML and all; only a mistake pays for it
 
-    remedy = nearest(text, known) or "see `dpfedge list`, or give the path of a .dpfbin file"
+    names = [name for names in known.values() for name in names]
+    remedy = nearest(text, names) or "see `dpfedge list`, or give the path of a .dpfbin file"
+    there = ", ".join(f"{', '.join(names) or 'no name'} in {root}" for root, names in known.items())
     return PackageError(
         "there is no such file, and no package of this name is installed", where=text,
-        allowed=f"{', '.join(known) or 'no name'} in {root}, or a file", remedy=remedy,
+        allowed=f"{there}, or a file", remedy=remedy,
     )  # fmt: skip

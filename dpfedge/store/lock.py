@@ -30,7 +30,8 @@ def locked(path: Path, what: str, wait_s: float = WAIT_S) -> Iterator[None]:
     with changing(path.parent):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        _take(fd, path, wait_s)
+        with changing(path):
+            _take(fd, path, wait_s)
         _sign(fd, f"pid {os.getpid()} ({what})")
         yield
         _sign(fd, "")

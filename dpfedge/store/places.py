@@ -15,7 +15,7 @@ from pathlib import Path
 from dpfedge.errors import StoreError, UsageError
 from dpfedge.package.fields import is_name
 
-__all__ = ["SYSTEM_ROOT", "Places", "default_root", "runtime_folder"]
+__all__ = ["SYSTEM_ROOT", "Places", "default_root", "runtime_folder", "search_roots"]
 
 SYSTEM_ROOT = Path("/var/lib/dpfedge")
 _SLASH = "~"  # not in the alphabet of names
@@ -36,6 +36,12 @@ def default_root(environ: Mapping[str, str] = os.environ, system: Path = SYSTEM_
     except RuntimeError as error:
         remedy = "set DPFEDGE_STORE to a folder"
         raise StoreError("no home folder for the package store", found=str(error), remedy=remedy) from error
+
+
+def search_roots(environ: Mapping[str, str] = os.environ, system: Path = SYSTEM_ROOT) -> tuple[Path, ...]:
+    """The stores in which a name is looked up: the default one, and the system's where the user may only read it."""
+    first = default_root(environ, system)
+    return (first,) if environ.get("DPFEDGE_STORE") or first == system or not system.is_dir() else (first, system)
 
 
 def runtime_folder(environ: Mapping[str, str] = os.environ) -> Path:

@@ -14,6 +14,7 @@ from dpfedge.store.durable import replace
 
 __all__ = ["Slots", "is_id", "read_slots", "write_slots"]
 
+_FORMAT = 1
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -43,7 +44,7 @@ def read_slots(path: Path, name: str) -> Slots | None:
     try:
         fields = json.loads(path.read_bytes())
         slots = Slots(fields["active"], fields["previous"])
-        good = fields["name"] == name and all(is_id(one) for one in slots.ids())
+        good = (fields["format"], fields["name"]) == (_FORMAT, name) and all(is_id(one) for one in slots.ids())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -58,4 +59,5 @@ def read_slots(path: Path, name: str) -> Slots | None:
 
 def write_slots(path: Path, name: str, slots: Slots) -> None:
     """Switch, durably and at once; OSError leaves the old slots."""
-    replace(path, json.dumps({"name": name, "active": slots.active, "previous": slots.previous}).encode())
+    fields = {"format": _FORMAT, "name": name, "active": slots.active, "previous": slots.previous}
+    replace(path, json.dumps(fields).encode())

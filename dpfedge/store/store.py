@@ -22,6 +22,7 @@ from dpfedge.store.collect import Collected, collect
 from dpfedge.store.copying import copy_in, require_space
 from dpfedge.store.durable import changing, fsync_folder, make_folder, place, unlink
 from dpfedge.store.find import active, by_id, unknown
+from dpfedge.store.located import Located
 from dpfedge.store.lock import WAIT_S, locked
 from dpfedge.store.places import Places, default_root
 from dpfedge.store.record import Installed, Stamp, Verified, boot_id, package_id, write_record
@@ -121,6 +122,7 @@ class Store:
                 what = f"{name!r} has no previous package"
                 raise UsageError(what, where=os.fspath(self.root), remedy="install the version you want")
             installed = self.find(slots.previous)
+            Located(installed.path, installed, self.root).open().close()  # a damaged one is no way back
             self._switch(name, Slots(slots.previous, slots.active), installed, activate)
             return installed
 
@@ -172,7 +174,11 @@ class Store:
         copy, final = self.places.copy(id), self.places.package(id)
         with changing(copy):
             copy.unlink(missing_ok=True)  # a killed install left it: this process has the lock
-        with open(path, "rb", buffering=0) as file:
+        try:
+            file = open(path, "rb", buffering=0)  # noqa: SIM115 - only its opening is the package's affair
+        except OSError as error:
+            raise PackageError(f"cannot open the package: {error.strerror}", where=os.fspath(path)) from error
+        with file:
             copy_in(file.fileno(), copy, source.nbytes)
         try:
             with _named(copy, path), open_package(copy, check="full") as package:

@@ -56,6 +56,21 @@ def test_locate__nothing(store: Store, make: Make, judge: Any, tmp_path: Path, m
         locate(tmp_path, store.root).open()
 
 
+def test_locate__in_the_systems_store_too(
+    store: Store, make: Make, judge: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The user's own wins; an error tells what each has."""
+    own = Store(tmp_path / "own")
+    one = store.install(make("1"), judge).installed
+    monkeypatch.setattr("dpfedge.store.places.search_roots", lambda: (own.root, store.root))
+    assert locate("voice").installed == one
+    with pytest.raises(PackageError, match=f"allowed no name in {own.root}, voice in {store.root}, or a file; did you"):
+        locate("voic")
+    mine = own.install(make("2"), judge).installed
+
+    assert (locate("voice").installed, locate("voice").root) == (mine, own.root)
+
+
 def test_locate__paths_with_spaces_and_unicode(store: Store, make: Make, judge: Any) -> None:
     """Of files and of stores."""
     assert " " in str(store.root)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpfedge.errors import StoreError, UsageError
-from dpfedge.store.places import Places, default_root, runtime_folder
+from dpfedge.store.places import Places, default_root, runtime_folder, search_roots
 
 
 def test_default_root__is_named_else_the_systems_else_the_users(
@@ -22,6 +22,18 @@ def test_default_root__is_named_else_the_systems_else_the_users(
     assert default_root({}, tmp_path) == tmp_path
     assert default_root({"XDG_DATA_HOME": "/data"}, missing) == Path("/data/dpfedge/store")
     assert default_root({"XDG_DATA_HOME": "data"}, missing) == Path("/home/a/.local/share/dpfedge/store")
+
+
+def test_search_roots__include_a_system_store_one_may_only_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the environment says where to look."""
+    own = {"XDG_DATA_HOME": "/data"}
+    assert search_roots(own, tmp_path) == (tmp_path,)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert search_roots(own, tmp_path) == (Path("/data/dpfedge/store"), tmp_path)
+    assert search_roots(own, tmp_path / "missing") == (Path("/data/dpfedge/store"),)
+    assert search_roots({"DPFEDGE_STORE": "/x"}, tmp_path) == (Path("/x"),)
 
 
 def test_runtime_folder__is_the_users_own() -> None:

@@ -33,8 +33,13 @@ def test_with_active__moves_the_old_one_to_previous() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\0" * 80, "[]", "{}", f'{{"name": "other", "active": "{A}", "previous": null}}',
-     '{"name": "voice", "active": "../x", "previous": null}', f'{{"name": "voice", "active": "{A}", "previous": 7}}'],
+    [
+        "", "\0" * 80, "[]", "{}",
+        f'{{"format": 1, "name": "other", "active": "{A}", "previous": null}}',
+        '{"format": 1, "name": "voice", "active": "../x", "previous": null}',
+        f'{{"format": 1, "name": "voice", "active": "{A}", "previous": 7}}',
+        f'{{"format": 2, "name": "voice", "active": "{A}", "previous": null}}',
+    ],
 )  # fmt: skip
 def test_read_slots__damaged(tmp_path: Path, text: str) -> None:
     """Zero-filled, cut, of another name, leading elsewhere."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import BackendError, BindError, DigestError, PackageError, StoreError, UsageError
+from dpfedge.errors import BackendError, BindError, DigestError, FormatError, PackageError, StoreError, UsageError
 from dpfedge.package import open_package
 from dpfedge.signing import Signer
 from dpfedge.store import Store
@@ -81,6 +81,19 @@ def test_install__two_versions_and_back(store: Store, make: Make, judge: Any) ->
     assert entry.previous is not None
     assert (entry.active.version, entry.previous.version) == ("3", "1")
     assert store.rollback("voice").version == "1"
+
+
+def test_rollback__to_a_damaged_package_is_refused(store: Store, make: Make, judge: Any) -> None:
+    """What is active stays active."""
+    one = store.install(make("1"), judge).installed
+    store.install(make("2"), judge)
+    nbytes = one.path.stat().st_size
+    one.path.unlink()
+    one.path.write_bytes(bytes(nbytes))
+    with pytest.raises(FormatError, match="not a dpfedge package"):
+        store.rollback("voice")
+
+    assert store.active("voice").version == "2"
 
 
 @pytest.mark.parametrize("first", [True, False])
