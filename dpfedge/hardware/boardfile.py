@@ -22,10 +22,8 @@ INDEX, SCHEMA = "_index.json", "_schema.yaml"
 
 
 def own_folder() -> Path:
-    """The boards of the installed package, or of the source tree."""
-    package = Path(__file__).parents[1]
-    installed = package / "_boards"
-    return installed if installed.is_dir() else package.parent / "boards"
+    """The boards of the installed package; in the source tree that is a link to `boards/`."""
+    return Path(__file__).parents[1] / "_boards"
 
 
 def board_data(path: Path) -> Mapping[str, Any]:

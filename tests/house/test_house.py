@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import statistics
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,28 @@ def test_version__is_the_newest_changelog_entry() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert head is not None
     assert head.group(1) == project == dpfedge.__version__
+
+
+def test_core__is_built_from_every_source() -> None:
+    """pyproject cannot glob: its lists are the folders' content."""
+    [core] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    bridge = ROOT / "firmware_bridge"
+    sources = [*bridge.glob("src/*.c"), *bridge.glob("python/*.c")]
+    headers = [*bridge.glob("include/dpf/*.h"), *bridge.glob("src/*.h"), *bridge.glob("python/*.h")]
+    assert sorted(core["sources"]) == sorted(map(_name, sources))
+    assert sorted(core["depends"]) == sorted(map(_name, headers))
+
+
+def test_top_level__holds_what_was_agreed() -> None:
+    """Everything has its room."""
+    agreed = {
+        *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "BENCH.md", "LICENSE", "Makefile", ".ci"),
+        *("dpfedge", "plugins", "boards", "firmware_bridge", "tests", "examples", "requirements.lock", ".gitignore"),
+    }
+    git = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if git.returncode:
+        pytest.skip("not a git checkout")
+    assert {line.split("/")[0] for line in git.stdout.splitlines()} <= agreed
 
 
 def test_limits__all_have_a_reason_nearby() -> None:
