@@ -44,7 +44,7 @@ def attach(package: Package, area: bytes, out: Path) -> None:
             call(out, os.fchmod, fd, stat.S_IMODE(out.stat().st_mode))
         for start in range(HEADER_BYTES, old.signature_offset, _CHUNK_BYTES):
             end = min(start + _CHUNK_BYTES, old.signature_offset)
-            write_at(out, fd, package.between(start, end), start)
+            write_at(out, fd, memoryview(package.between(start, end)), start)
         write_at(out, fd, memoryview(area), old.signature_offset)
         call(out, os.fsync, fd)  # the header, written last, never stands before data that is not on disk
         write_at(out, fd, memoryview(pack_header(header)), 0)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from dpfedge.errors import FormatError
+from dpfedge.errors import FormatError, PackageError
 from dpfedge.package.layout import Header
 from dpfedge.package.manifest import Manifest, Section
 
@@ -36,9 +36,9 @@ class Package:
         self.path, self.header, self.manifest = path, header, manifest
         self.manifest_sha256, self.nbytes = header.manifest_sha256, header.file_bytes
         self._sections: Mapping[str, Section] = {section.name: section for section in manifest.sections}
+        self._map = _map(fd, self.nbytes, path)
         self._fd = os.dup(fd)
         self._end = weakref.finalize(self, os.close, self._fd)
-        self._map = mmap.mmap(fd, self.nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         self._view = memoryview(self._map)
 
     def section(self, name: str) -> memoryview:
@@ -46,17 +46,26 @@ class Package:
         section = self.find(name)
         return self._view[section.offset : section.end]
 
-    def manifest_bytes(self) -> memoryview:
-        """The manifest as it lies in the file, read-only: the payload of every signature."""
+    def manifest_bytes(self) -> bytes:
+        """The manifest as it lies in the file now: the payload of every signature."""
         return self.between(self.header.manifest_offset, self.header.manifest_offset + self.header.manifest_bytes)
 
-    def signature(self) -> memoryview:
-        """The signature area as it lies in the file, read-only and unchecked; empty for an unsigned package."""
+    def signature(self) -> bytes:
+        """The signature area as it lies in the file now, unchecked; empty for an unsigned package."""
         return self.between(self.header.signature_offset, self.nbytes)
 
-    def between(self, start: int, end: int) -> memoryview:
-        """The file's bytes from `start` to before `end` in place, read-only."""
-        return self._view[start:end]
+    def between(self, start: int, end: int) -> bytes:
+        """The file's bytes from `start` to before `end`; read, so that a cut file is an error and no SIGBUS."""
+        where = f"{self.path}: bytes {start} to {end}"
+        if not self._end.alive:
+            raise ValueError(f"{where}: the package was released")
+        try:
+            data = os.pread(self._fd, end - start, start)
+        except OSError as error:
+            raise PackageError(f"cannot read: {error.strerror}", where=where) from error
+        if len(data) != end - start:
+            raise FormatError("the file was cut while it was open", where=where, remedy="copy the file again")
+        return data
 
     def find(self, name: str) -> Section:
         """The record of a section; FormatError when the package has no such section."""
@@ -83,3 +92,12 @@ class Package:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _map(fd: int, nbytes: int, path: Path) -> mmap.mmap:
+    try:
+        return mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+    except ValueError as error:  # of Python's own look at the length
+        raise FormatError("the file was cut while it was opened", where=os.fspath(path)) from error
+    except OSError as error:
+        raise PackageError(f"cannot map the package: {error.strerror}", where=os.fspath(path)) from error

@@ -51,7 +51,7 @@ class Finding:
 def signatures_of(package: Package) -> tuple[Signature, ...]:
     """The signatures in the package's area, none of them checked; FormatError when the area is malformed."""
     newer = package.manifest.format[1] > MINOR
-    return read_area(bytes(package.signature()), f"{package.path}: signature area", newer=newer)
+    return read_area(package.signature(), f"{package.path}: signature area", newer=newer)
 
 
 def examine(package: Package, trust: Trust) -> tuple[Finding, ...]:
@@ -59,7 +59,7 @@ def examine(package: Package, trust: Trust) -> tuple[Finding, ...]:
 
     FormatError when the area is malformed, DigestError when the file is not what it was when it was opened.
     """
-    manifest = bytes(package.manifest_bytes())
+    manifest = package.manifest_bytes()
     if hashlib.sha256(manifest).digest() != package.manifest_sha256:
         # what was read then is what will be used, so that is what must have been signed
         remedy = "never write into a package: put a new file in its place"

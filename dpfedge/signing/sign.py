@@ -25,7 +25,7 @@ def sign_package(path: Path, keys: Sequence[PrivateKey], out: Path | None = None
     """
     place = path.resolve()  # a link stays a link
     with open_package(place, check="full") as package:
-        manifest = bytes(package.manifest_bytes())
+        manifest = package.manifest_bytes()
         signatures = {one.key_id: one for one in signatures_of(package)}
         for key in keys:
             key_id = key.public.id

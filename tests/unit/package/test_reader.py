@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpfedge.errors import FormatError
+from dpfedge.errors import FormatError, PackageError
 from dpfedge.package import open_package
 
 
@@ -39,6 +41,33 @@ def test_close__views_stay_valid(package_file: Path) -> None:
     assert view.tobytes() == b"graph bytes"
     with pytest.raises(ValueError, match="released"):
         package.section("graph")
+
+
+def test_cut__is_an_error_where_signatures_are_read(package_file: Path) -> None:
+    """Not a signal that ends the process; and a closed package reads no file that has its descriptor by now."""
+    package = open_package(package_file, check="fast")
+    os.truncate(package_file, 1000)
+
+    with pytest.raises(FormatError, match="the file was cut while it was open; copy the file again"):
+        package.manifest_bytes()
+    package.close()
+    with pytest.raises(ValueError, match="released"):
+        package.signature()
+
+
+def test_cut__between_check_and_mapping(package_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named, too; so is a file system that maps nothing."""
+    for error, text in (
+        (ValueError("mmap length is greater than file size"), "the file was cut while it was opened"),
+        (OSError(errno.ENODEV, "No such device"), "cannot map the package: No such device"),
+    ):
+
+        def fail(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(mmap, "mmap", fail)
+        with pytest.raises(PackageError, match=text):
+            open_package(package_file, check="fast")
 
 
 def test_open__leaves_no_descriptor(package_file: Path) -> None:
