@@ -11,7 +11,7 @@ from typing import Any
 
 from dpfedge.cli.golden_table import golden_failure, golden_lines, golden_rows
 from dpfedge.cli.trusting import add_trust_arguments, shown
-from dpfedge.errors import BackendError, BindError, BoardError, PackageError
+from dpfedge.errors import BackendError, BindError, BoardError, PackageError, UsageError
 from dpfedge.package import Package, open_package
 from dpfedge.signing import Finding, Trust, examine, require_signature
 from dpfedge.store import locate
@@ -34,12 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("packages", nargs="+", metavar="PACKAGE", help="a .dpfbin file, or an installed package's name")
     add_trust_arguments(parser)
     parser.add_argument("--run", action="store_true", help="run every graph on its golden inputs on this machine")
-    parser.add_argument("--board", default="auto", metavar="BOARD", help="with --run: a board id, or auto (default)")
+    parser.add_argument("--board", metavar="BOARD", help="with --run: a board id, or auto (default)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify each package, also those behind a refused one."""
+    if args.board is not None and not args.run:
+        raise UsageError("only golden inputs need a board", where="--board", remedy="add --run")
     code, rows, trust = 0, [], Trust.load(args.trust)
     for path in args.packages:
         row: dict[str, Any] = {"path": path, "good": False}
@@ -48,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
                 row |= _row(package, trust)
                 _require(package, trust, args.allow_unsigned)
                 if args.run:
-                    row["golden"] = golden_rows(package, args.board)
+                    row["golden"] = golden_rows(package, args.board or "auto")
                     _require_golden(path, row["golden"])
             row["good"] = True
         except (PackageError, BackendError, BindError, BoardError) as error:

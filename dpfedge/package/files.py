@@ -25,7 +25,9 @@ def call(where: Path, function: Callable[P, R], *arguments: P.args, **options: P
 
 
 def temporary_beside(path: Path) -> Path:
-    """A name in the same folder that nobody else takes."""
+    """A name in the same folder that nobody else takes; PackageError where no file may take the place of `path`."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a rename would take away a device: `-o /dev/null` of root
+        raise PackageError("cannot write the package: not a regular file", where=os.fspath(path))
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import re
 import shlex
 import subprocess
@@ -193,3 +194,14 @@ def test_verbs__import_only_themselves() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.stderr.strip() in ("", "[]")
+
+
+def test_main__prints_on_any_terminal(verb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A character that its encoding lacks, or the bytes of a file's name that is no text, end no command."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    verb.does = lambda args: print("61×F32 \udcff") or 0
+
+    assert main(["models"]) == 0
+    out.flush()
+    assert out.buffer.getvalue() == b"61\\xd7F32 \\udcff\n"  # type: ignore[attr-defined]

@@ -71,6 +71,12 @@ def test_verify__run_compares_golden_values(
     assert boards == ["host", "auto"]
 
 
+def test_verify__a_board_without_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Is refused: nothing would look at it."""
+    assert main(["verify", str(TINY), "--allow-unsigned", "--board", "rk3588"]) == 2
+    assert capsys.readouterr().err == "dpfedge: --board: only golden inputs need a board; add --run\n"
+
+
 def test_verify__who_signed(capsys: pytest.CaptureFixture[str]) -> None:
     """Each signature with its key, name and state; trusted by the directory that is named."""
     assert main(["verify", str(SIGNED), "--trust", str(TRUST)]) == 0

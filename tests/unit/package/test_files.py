@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_publish__that_fails_leaves_the_old_file_alone(
     assert (os.listdir(tmp_path), path.read_bytes()) == (["p"], b"old")
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/null", path)])
+def test_temporary__for_no_device_and_no_folder(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Root that writes to /dev/null must not take it away from everybody; a folder is named before the work."""
+    make(tmp_path / "p")
+
+    with pytest.raises(PackageError, match="p: cannot write the package: not a regular file"):
+        temporary_beside(tmp_path / "p")
 
 
 def test_write_at__a_call_that_writes_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
