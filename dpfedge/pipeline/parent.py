@@ -7,6 +7,7 @@ It imports nothing heavy, so that the parent can be started before anything else
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +29,8 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # -P: the folder the caller happens to stand in holds none of our modules
         command = [sys.executable, "-P", "-m", "dpfedge.pipeline.zygote", str(theirs.fileno()), str(os.getpid())]
+        # Ctrl-C reaches the whole group; it waits until the zygote says that it wants none
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self.process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env=environment(os.environ), stdin=subprocess.DEVNULL
@@ -37,6 +40,7 @@ class Zygote:
             raise
         finally:
             theirs.close()
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self.control = ours
 
     def stop(self, grace_s: float = 2.0) -> None:

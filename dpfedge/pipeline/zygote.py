@@ -34,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     fd, parent = (int(text) for text in (sys.argv[1:] if argv is None else argv))
     control = socket.socket(fileno=fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # blocked by whoever started this
     _warm()
     try:
         parent_fd = os.pidfd_open(parent)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,16 @@ def test_zygote__ignores_modules_of_the_callers_folder(tmp_path: Path, monkeypat
     one.control.close()
 
     assert one.process.wait(60) == 0
+
+
+def test_zygote__is_not_ended_by_an_early_ctrl_c() -> None:
+    """While its interpreter starts, too: the supervisor decides, and no traceback of it is printed."""
+    one = Zygote()
+    os.kill(one.process.pid, signal.SIGINT)
+    one.control.close()
+
+    assert one.process.wait(60) == 0
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_stop__kills_a_parent_that_does_not_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
