@@ -45,6 +45,8 @@ def announce(places: Places, name: str, socket: Path | None) -> Path | None:
         try:
             if folder != places.serving:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not _own(folder):
+                    continue
             new.write_text(json.dumps(asdict(server)))
             new.replace(note)
         except OSError:
@@ -55,7 +57,8 @@ def announce(places: Places, name: str, socket: Path | None) -> Path | None:
 
 def servers(places: Places, name: str) -> list[Server]:
     """The running servers of `name` in this store that have left a note."""
-    known = [server for folder in _folders(places) for _, server in _notes(folder) if server is not None]
+    folders = [folder for folder in _folders(places) if folder == places.serving or _own(folder)]
+    known = [server for folder in folders for _, server in _notes(folder) if server is not None]
     wanted = (os.path.realpath(places.root), name)
     return [server for server in known if (server.root, server.name) == wanted and server.alive()]
 
@@ -67,6 +70,11 @@ def stale_notes(folder: Path) -> list[Path]:
 
 def _folders(places: Places) -> tuple[Path, Path]:
     return places.serving, runtime_folder() / "serving"
+
+
+def _own(folder: Path) -> bool:
+    """Whether the folder is this user's: anybody could have made one of that name in /tmp."""
+    return folder.is_dir() and folder.stat().st_uid == os.geteuid()
 
 
 def _notes(folder: Path) -> Iterator[tuple[Path, Server | None]]:

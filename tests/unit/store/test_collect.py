@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import StoreError
+from dpfedge.errors import StoreBusy, StoreError
 from dpfedge.store import Store
 from dpfedge.store import collect as module
 
@@ -49,6 +49,19 @@ def test_collect__keeps_everything_of_a_package_in_use(
 
     assert store.gc().deleted == {}
     assert store.places.record(one.id).exists()
+
+
+def test_collect__waits_for_an_install_in_progress(store: Store) -> None:
+    """What it copied so far is its own."""
+    with store.changing("dpfedge install x"):
+        copy = store.places.incoming / "x.dpfbin"
+        copy.write_bytes(b"half of it")
+        with pytest.raises(StoreBusy, match="dpfedge install x"):
+            Store(store.root, wait_s=0.1).gc()
+        assert copy.exists()
+    store.gc()
+
+    assert not copy.exists()
 
 
 def test_collect__deletes_nothing_when_slots_are_damaged(store: Store, make: Make, judge: Any) -> None:

@@ -52,6 +52,17 @@ def test_announce__nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert announce(Places(tmp_path / "x"), "voice", None) is None
 
 
+def test_notes__in_somebody_elses_folder_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one written there."""
+    places = Places(tmp_path / "read-only")
+    assert announce(places, "voice", None) is not None
+    user = os.geteuid()
+    monkeypatch.setattr("os.geteuid", lambda: user + 1)
+
+    assert servers(places, "voice") == []
+    assert announce(places, "voice", None) is None
+
+
 def test_servers__that_are_gone_do_not_count(places: Places) -> None:
     """Also when another process has the pid now, and when the note is damaged."""
     note = announce(places, "voice", None)
