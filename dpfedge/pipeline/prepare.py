@@ -111,6 +111,9 @@ def _check_installed(
 
     signer, where = installed.verified.signer, os.fspath(package.path)
     Trust.load(folders).refuse_revoked(where, package.manifest_sha256, signer.key_id if signer else None)
+    if installed.state() == "changed":
+        text = "changed since it was installed: every byte was checked; install it again, and starts are fast again"
+        print(f"dpfedge: warning: {where}: {text}", file=sys.stderr, flush=True)
     if signer is None:
         remedy = "install a signed one, or take --allow-unsigned"
         error = SignatureError("the package was installed unsigned", where=where, remedy=remedy)

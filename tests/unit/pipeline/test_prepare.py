@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -200,6 +201,20 @@ def test_prepare__refuses_what_was_installed_unsigned(
     assert capsys.readouterr().err == (
         f"dpfedge: warning: {path}: the package was installed unsigned; it runs all the same, "
         "because unsigned packages are allowed\n"
+    )
+
+
+def test_prepare__says_why_a_start_is_slow(
+    bound: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An installed file that was touched is good, and read in full each time."""
+    path = install(tmp_path, monkeypatch, Signer("ab" * 16, "oem")).path
+    os.utime(path)
+    prepare("signed", trust=[tmp_path])
+
+    assert capsys.readouterr().err == (
+        f"dpfedge: warning: {path}: changed since it was installed: every byte was checked; install it again, and starts "
+        "are fast again\n"
     )
 
 
