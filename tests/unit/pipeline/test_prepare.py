@@ -213,8 +213,8 @@ def test_prepare__says_why_a_start_is_slow(
     prepare("signed", trust=[tmp_path])
 
     assert capsys.readouterr().err == (
-        f"dpfedge: warning: {path}: changed since it was installed: every byte was checked; install it again, and starts "
-        "are fast again\n"
+        f"dpfedge: warning: {path}: changed since it was installed: every byte was checked; install it again, and "
+        "starts are fast again\n"
     )
 
 
