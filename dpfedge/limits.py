@@ -73,6 +73,12 @@ PROBE_ENTRIES_MAX = 16384  # of one folder; the PCI bus of a large server has ab
 CORES_MAX = 8192  # the largest NR_CPUS a Linux configuration allows
 RECORDING_MAX_BYTES = 64 * MIB  # of the tar file of a recorded machine; one of 512 cores takes 4 MiB
 
+# the flight recorder
+FLIGHT_MAX_SECONDS = 600  # with audio 225 MiB of file; who wants more wants a log
+FLIGHT_MAX_BYTES = 256 * MIB  # the file of the longest recording, with its header
+TURN_LINE_MAX_BYTES = 8 * KIB  # of one line of the turn log; a spoken turn takes 1.5 KiB
+TURN_QUEUE_MAX = 1024  # turns not yet logged or traced; more than a minute of the busiest server
+
 # forms
 FORM_FIELDS_MAX = 64  # the transcription endpoint has 12 parameters
 FORM_FIELD_MAX_BYTES = 64 * KIB

@@ -119,5 +119,10 @@ class Descriptor(NamedTuple):
         rank, urgency = rank_urgency & 15, rank_urgency >> 4
         return cls(request, captured, deadline, *place, (a, b, c), dtype, rank, urgency, kind, flags)
 
+    def pack(self) -> bytes:
+        """The 64 bytes that `read` reads."""
+        *place, shape, dtype, rank, urgency, kind, flags = self
+        return _DESCRIPTOR.pack(*place, *shape, dtype, urgency << 4 | rank, kind, flags)
+
 
 _DESCRIPTOR = struct.Struct("<3Q6I3I4B")

@@ -21,6 +21,7 @@ from dpfedge.link import LAST, Arena, Producer
 from dpfedge.pipeline.checking import Checking
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.messages import crowded, send_map, send_text
+from dpfedge.pipeline.observer import Observe, tapped_consumer, tapped_producer
 from dpfedge.pipeline.parent import Zygote
 from dpfedge.pipeline.prepare import Prepared
 from dpfedge.pipeline.processes import memory_of
@@ -37,24 +38,34 @@ _OWNER = 0x7FFF_FFFF  # this process on its own links; stage incarnations count 
 class Engine:
     """Owns the arena, the supervisor and the source links. Send from one thread; `stop`, `status` from any."""
 
-    def __init__(self, zygote: Zygote, bound: Bound, watcher: Watcher, checking: Checking | None = None) -> None:
+    def __init__(
+        self,
+        zygote: Zygote,
+        bound: Bound,
+        watcher: Watcher,
+        checking: Checking | None = None,
+        observe: Observe | None = None,
+    ) -> None:
         self.bound, self._checking = bound, checking
+        self.observer = None if observe is None else observe(bound)
+        """Told of this runtime's requests; None when nobody looks."""
         self.graph = Graph.from_manifest(bound.package.manifest.pipeline, str(bound.package.path))
         self.arena = Arena.create(self.graph.links(), requests=REQUESTS_MAX)
         self.supervisor = Supervisor(zygote, self.graph, self.arena, watcher)
+        tap = None if self.observer is None else self.observer.tap
         self._source: Mapping[str, Producer] = {
-            name: self.arena.producer(f"source.{name}", _OWNER) for name in self.graph.names
+            name: tapped_producer(self.arena.producer(f"source.{name}", _OWNER), tap) for name in self.graph.names
         }
-        self._sink = Sink(self.arena, self.graph.names, _OWNER)
+        self._sink = Sink(self.arena, self.graph.names, _OWNER, lambda consumer: tapped_consumer(consumer, tap))
         self._pid = os.getpid()
         self._stopped = False
         self._stop_lock = threading.Lock()
 
     @classmethod
-    def start(cls, prepared: Prepared, watcher: Watcher) -> Engine:
+    def start(cls, prepared: Prepared, watcher: Watcher, observe: Observe | None = None) -> Engine:
         """Fork every stage; returns before they are warm. Takes over `prepared`, also when it fails."""
         try:
-            engine = cls(prepared.zygote, prepared.bound, watcher, prepared.checking)
+            engine = cls(prepared.zygote, prepared.bound, watcher, prepared.checking, observe)
         except BaseException:
             prepared.close()
             raise
@@ -132,6 +143,8 @@ class Engine:
         self._sink.detach(key)
         self.arena.requests.close(key)
         self.arena.requests.cancel(key)  # rings every stage; after the close, so that all of them see it
+        if self.observer is not None:
+            self.observer.closed(key)
 
     def live(self, key: int) -> bool:
         """Whether the request is open and somebody can still serve it."""
@@ -140,6 +153,8 @@ class Engine:
     def cancel_turns(self, key: int, before: int) -> None:
         """Cancel every turn of the request below `before` in every stage."""
         self.arena.requests.cancel(key, before)
+        if self.observer is not None:
+            self.observer.cancelled(key, before)
 
     def check_up(self, mode: Mode) -> tuple[str, ...]:
         """The route of a mode; StageError if a stage on it is down, StageDied before it served for the first time.

@@ -78,6 +78,8 @@ class Feed:
         self._unread = 0
         self.again: Callable[[], None] | None = None
         """Starts the request once more, for a stage that died before it gave anything; None when that cannot be."""
+        self.ended: Callable[[TurnDone | Failed], None] | None = None
+        """Told of every turn that is complete or failed (turn 0: the whole request); must return at once."""
         self.copies = 0
         """Chunks moved to memory of their own because the caller reads slowly or keeps them."""
         self.closed = False
@@ -161,7 +163,9 @@ class Feed:
         if not self._complete(turn, message.turn):
             return
         self._forget(message.turn)
-        self._put(self._turn_done(turn, message.turn, at_ns))
+        done = self._turn_done(turn, message.turn, at_ns)
+        self._tell(done)
+        self._put(done)
         if self._mode is Mode.CONVERSE:
             self._check_end()
         else:
@@ -198,7 +202,13 @@ class Feed:
     def _fail_turns(self, numbers: list[int], error: DpfError) -> None:
         for number in numbers:
             self._forget(number)
-            self._put(Failed(number, time.monotonic_ns(), error))
+            failed = Failed(number, time.monotonic_ns(), error)
+            self._tell(failed)
+            self._put(failed)
+
+    def _tell(self, event: TurnDone | Failed) -> None:
+        if self.ended is not None and not self.closed:
+            self.ended(event)
 
     def _check_end(self) -> None:
         """The end of a session whose input has ended and whose turns are all complete."""
@@ -216,6 +226,8 @@ class Feed:
         if self._mode is Mode.CONVERSE and isinstance(error, DpfError):
             self._fail_turns([turn], error)
         else:
+            if isinstance(error, DpfError):
+                self._tell(Failed(turn, time.monotonic_ns(), error))
             self._append(_Item(error))
 
     def finish(self) -> None:

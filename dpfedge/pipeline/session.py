@@ -79,6 +79,10 @@ class Session:
         self._finished = self._closed = False
         self.key = engine.open_request(self._feed)
 
+    def tell(self, ended: Callable[[TurnDone | Failed], None]) -> None:
+        """Call `ended` for every turn that is complete or failed, beside the events; it must return at once."""
+        self._feed.ended = ended
+
     @property
     def history(self) -> Sequence[Mapping[str, str]]:
         """The conversation so far as chat messages, oldest first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from dpfedge.errors import LinkError
@@ -29,11 +29,20 @@ class Receiver(Protocol):
 
 
 class Sink:
-    """Reads the sink links of `stages` and finds the receiver of each message by its request key."""
+    """Reads the sink links of `stages` and finds the receiver of each message by its request key.
 
-    def __init__(self, arena: Arena, stages: tuple[str, ...], owner: int) -> None:
+    `port` may put something of its own before each consumer.
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        stages: tuple[str, ...],
+        owner: int,
+        port: Callable[[Consumer], Consumer] = lambda consumer: consumer,
+    ) -> None:
         self._bell = arena.bell("sink")
-        self._consumers: Mapping[str, Consumer] = {name: arena.consumer(f"{name}.sink", owner) for name in stages}
+        self._consumers: Mapping[str, Consumer] = {name: port(arena.consumer(f"{name}.sink", owner)) for name in stages}
         self._receivers: dict[int, Receiver] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="dpf-sink", daemon=True)

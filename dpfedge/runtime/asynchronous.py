@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from dpfedge.pipeline.answer import Answer, Collector
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import Event
 from dpfedge.pipeline.feed import Feed
+from dpfedge.pipeline.observer import Observe, Observer
 from dpfedge.pipeline.placement import place
 from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.pipeline.session import Session, push_audio, when_space
@@ -31,8 +32,9 @@ __all__ = ["AsyncRuntime"]
 class AsyncRuntime:
     """A running pipeline, for one event loop. Make it with `open`."""
 
-    def __init__(self, engine: Engine, dispatcher: _Dispatcher) -> None:
-        self._engine, self._dispatcher = engine, dispatcher
+    def __init__(self, engine: Engine, dispatcher: _Dispatcher, observer: Observer | None = None) -> None:
+        self._engine, self._dispatcher, self._observer = engine, dispatcher, observer
+        dispatcher.observer = observer
 
     @classmethod
     async def open(
@@ -62,22 +64,24 @@ class AsyncRuntime:
         check: Literal["fast", "full"] = "full",
         allow_unsigned: bool = False,
         trust: Sequence[Path] | None = None,
+        observe: Observe | None = None,
     ) -> AsyncRuntime:
         """As `open`, but return as soon as the package is bound; `ready` and `wait_ready` tell the rest.
 
-        A package that `prepare` bound before is taken over as it is.
+        A package that `prepare` bound before is taken over as it is. `observe` makes what is told of its work.
         """
         dispatcher = _Dispatcher(asyncio.get_running_loop())
 
         def start() -> Engine:
             if isinstance(package, Prepared):
-                return Engine.start(package, dispatcher)
+                return Engine.start(package, dispatcher, observe)
             prepared = prepare(package, board=board, check=check, allow_unsigned=allow_unsigned, trust=trust)
-            return Engine.start(prepared, dispatcher)
+            return Engine.start(prepared, dispatcher, observe)
 
         starting = asyncio.ensure_future(asyncio.to_thread(start))
         try:
-            return cls(await asyncio.shield(starting), dispatcher)
+            engine = await asyncio.shield(starting)
+            return cls(engine, dispatcher, engine.observer)
         except asyncio.CancelledError:
             # the thread cannot be cancelled; what it started is ended as soon as it is there
             await asyncio.wait({starting})
@@ -165,6 +169,9 @@ class AsyncRuntime:
         starts, requests = _starts(Mode.CONVERSE, route, extra), self._dispatcher.open
         session = Session(self._engine, starts, route, self._rate(), lambda key: requests.pop(key, None))
         requests[session.key] = session
+        if self._observer is not None:
+            self._observer.opened(session.key, Mode.CONVERSE)
+            session.tell(partial(self._observer.ended, session.key, Mode.CONVERSE))
         try:
             await session.start()
         except BaseException:
@@ -226,6 +233,9 @@ class AsyncRuntime:
         feed = Feed(mode, route, self._rate())
         key = self._engine.open_request(feed)
         self._dispatcher.open[key] = feed
+        if self._observer is not None:
+            self._observer.opened(key, mode)
+            feed.ended = partial(self._observer.ended, key, mode)
         tasks: list[asyncio.Task[None]] = []
 
         def begin() -> None:
@@ -261,9 +271,13 @@ class _Dispatcher:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.open: dict[int, Feed | Session] = {}
+        self.observer: Observer | None = None
 
     def stage_ready(self, name: str) -> None:
-        """Nobody waits for it: what a restarted stage has to do is in its links already."""
+        """Only an observer waits for it: what a restarted stage has to do is in its links already."""
+        if self.observer is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.observer.stage_ready, name)
 
     def stage_died(self, name: str) -> None:
         """Pass the death on to the loop."""
@@ -273,6 +287,8 @@ class _Dispatcher:
             return
 
     def _died(self, name: str) -> None:
+        if self.observer is not None:
+            self.observer.stage_died(name)
         error = StageDied("its process died while it held the request", stage=name, remedy="it is restarted; try again")
         for request in tuple(self.open.values()):
             request.stage_died(name, error)

@@ -48,7 +48,7 @@ def test_open__closes_what_cannot_become_ready(monkeypatch: pytest.MonkeyPatch) 
 
     engine.wait_ready = fail  # type: ignore[method-assign]
     monkeypatch.setattr(module, "prepare", lambda package, **options: None)
-    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
+    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher, observe: engine)
 
     async def test() -> None:
         with pytest.raises(StageDied):
@@ -62,7 +62,7 @@ def test_launch__cancelled_ends_what_its_thread_started(monkeypatch: pytest.Monk
     """The thread cannot be cancelled, its result can."""
     engine, begun, go = ToyEngine(), threading.Event(), threading.Event()
 
-    def start(prepared: Any, watcher: Any) -> ToyEngine:
+    def start(prepared: Any, watcher: Any, observe: Any) -> ToyEngine:
         begun.set()
         go.wait(30)
         return engine
@@ -104,7 +104,7 @@ def test_runtime__is_the_same_for_synchronous_callers(monkeypatch: pytest.Monkey
     engine.answers["llm"] = CHAT
     for place in (module, synchronous):
         monkeypatch.setattr(place, "prepare", lambda package, **options: None)
-    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
+    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher, observe: engine)
 
     with Runtime.open("x") as one:
         assert [type(event) for event in one.chat([])] == [TextDelta, TurnDone]
@@ -117,7 +117,7 @@ def test_closed_runtime__frees_a_reader_in_another_thread(monkeypatch: pytest.Mo
     engine = ToyEngine()
     for place in (module, synchronous):
         monkeypatch.setattr(place, "prepare", lambda package, **options: None)
-    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher: engine)
+    monkeypatch.setattr(module.Engine, "start", lambda prepared, watcher, observe: engine)
     one = Runtime.open("x")
     errors: list[Exception] = []
 

@@ -43,7 +43,7 @@ class ToyEngine:
         self.answers: dict[str, list[tuple[Kind, Any, int]]] = {}
         self.full: set[str] = set()
         self.receivers: dict[int, Any] = {}
-        self.stopped, self._places, self._last = 0, places, 0
+        self.stopped, self._places, self._last, self.observer = 0, places, 0, None
         self.supervisor = SimpleNamespace(ready=lambda: not self.stopped)
         manifest = SimpleNamespace(name="toy", version="1", pipeline={"stages": {}})
         self.bound = SimpleNamespace(
