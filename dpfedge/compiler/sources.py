@@ -51,8 +51,19 @@ def find_files(
     taken = {path for pattern in _LICENCES for path in names if Path(path).match(pattern)}
     roles = _roles(FAMILIES[source.family], source, names)
     paths = {role: folder / _one(role, pattern, source, names) for role, pattern in roles.items()}
-    texts = tuple(folder / name for name in sorted(taken))
+    texts = tuple(_text(folder, name, source.where) for name in sorted(taken))
     return ModelFilesFound(paths, title, spdx(licence, source.where), texts, homepage)
+
+
+def _text(folder: Path, name: str, where: str) -> Path:
+    """A licence file goes into the package unread: a link in a foreign folder must not put another file there."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ModelError(
+            "licence file lies outside the model's folder", where=where, found=f"{name}, a link to {path.resolve()}",
+            remedy="copy the folder with its links followed",
+        )  # fmt: skip
+    return path
 
 
 def _roles(family: Family, source: ModelSource, names: Sequence[str]) -> Mapping[str, str]:

@@ -34,6 +34,18 @@ def test_find_files__by_role(tmp_path: Path) -> None:
     assert found.licence == "MIT"
 
 
+def test_find_files__a_licence_that_leads_out(tmp_path: Path) -> None:
+    """What goes into the package unread must lie in the folder; a link inside it is fine."""
+    base = folder(tmp_path, "a.onnx", "a.onnx.json", "TEXT")
+    (base / "m/LICENSE").symlink_to("TEXT")
+    assert [path.name for path in find_files(source(), base).texts] == ["LICENSE"]
+
+    (base / "secret").touch()
+    (base / "m/COPYING").symlink_to("../secret")
+    with pytest.raises(ModelError, match="licence file lies outside the model's folder; found COPYING, a link to"):
+        find_files(source(), base)
+
+
 def test_find_files__several(tmp_path: Path) -> None:
     """Two candidates are an error with the way out, which works."""
     base = folder(tmp_path, "a.onnx", "b.onnx", "a.onnx.json")
