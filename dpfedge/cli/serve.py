@@ -13,13 +13,17 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dpfedge.cli.observing import add_observe_arguments, observing
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
 from dpfedge.errors import UsageError
 from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.serve.ending import die_at_once
 from dpfedge.serve.sockets import default_socket_path, listen_tcp, listen_unix
+
+if TYPE_CHECKING:
+    from dpfedge.pipeline.observer import Observe
 
 NAME = "serve"
 HELP = """serve a package over HTTP and WebSocket, with OpenAI's endpoints
@@ -43,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket (default: in $XDG_RUNTIME_DIR/dpfedge)")
     where.add_argument("--no-socket", action="store_true", help="no Unix socket")
     add_trust_arguments(parser)
+    add_observe_arguments(parser)
     parser.add_argument(
         "--check",
         choices=("fast", "full"),
@@ -69,6 +74,7 @@ def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
     path = None if args.no_socket else args.socket or default_socket_path(port)
     with contextlib.ExitStack() as stack:
         stack.callback(tcp.close)
+        observe = stack.enter_context(observing(args))
         sockets = [tcp]
         if path is not None:
             sockets.append(stack.enter_context(listen_unix(path)))
@@ -76,8 +82,8 @@ def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
         say = _Say(args.json)
         shown = f"[{args.host}]" if ":" in args.host else args.host
         say("listening", http=f"http://{shown}:{port}", socket=path and str(path))
-        launch = _announce(args, prepared, path, stack)
-        asyncio.run(_serve(prepared, sockets, say, launch))
+        launch = _announce(args, prepared, path, stack, observe)
+        asyncio.run(_serve(prepared, sockets, say, launch, observe))
     say("stopped")
 
 
@@ -85,7 +91,11 @@ Launch = Callable[[str], Awaitable[Any]]
 
 
 def _announce(
-    args: argparse.Namespace, prepared: Prepared, path: Path | None, stack: contextlib.ExitStack
+    args: argparse.Namespace,
+    prepared: Prepared,
+    path: Path | None,
+    stack: contextlib.ExitStack,
+    observe: Observe | None,
 ) -> Launch | None:
     """Note in the store that this process serves a package of it; what opens another one. None for a file."""
     installed, root = prepared.located.installed, prepared.located.root
@@ -111,7 +121,8 @@ def _announce(
         if other.name != name:
             raise UsageError("another name is served here", where="server", found=other.name, allowed=name)
         located = Located(other.path, other, root)
-        return await AsyncRuntime.launch(located, board=args.board, check=args.check, **trust_options(args))
+        options = {"board": args.board, "check": args.check, **trust_options(args)}
+        return await AsyncRuntime.launch(located, observe=observe, **options)
 
     return launch
 
@@ -148,12 +159,18 @@ class _Say:
         print(f"dpfedge: {event} {detail}".rstrip(), file=sys.stderr, flush=True)
 
 
-async def _serve(prepared: Prepared, sockets: list[socket.socket], say: _Say, launch: Launch | None = None) -> None:
+async def _serve(
+    prepared: Prepared,
+    sockets: list[socket.socket],
+    say: _Say,
+    launch: Launch | None = None,
+    observe: Observe | None = None,
+) -> None:
     from dpfedge.runtime import AsyncRuntime
     from dpfedge.serve.provider import Provider
 
     told = _told_to_end()
-    provider = Provider(prepared.bound.package.manifest.name, lambda: AsyncRuntime.launch(prepared))
+    provider = Provider(prepared.bound.package.manifest.name, lambda: AsyncRuntime.launch(prepared, observe=observe))
     provider.replaced.add(lambda: say("switched", package=provider.name))
     opening = provider.start()
     await asyncio.sleep(0)  # the stages begin to load before this process imports its web server

@@ -70,6 +70,8 @@ class Metrics:
     def __init__(self) -> None:
         self._counters: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(lambda: defaultdict(_Histogram))
+        self.last: tuple[str, TurnDone] | None = None
+        """Mode and end of the turn that ended last."""
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to the counter `dpfedge_<name>`."""
@@ -94,13 +96,27 @@ class Metrics:
 
     def turn(self, mode: str, done: TurnDone) -> None:
         """Count one finished turn and the times and tokens its stages report."""
+        self.last = (mode, done)
         self.count("turns_total", mode=mode, finish=done.finish)
         for stage, report in done.report.items():
             for key, value in report.items():
-                if key.endswith("_ms") and key not in _PLACES and isinstance(value, (int, float)):
+                if _is_time(key, value):
                     self.observe("stage_seconds", value / 1000, stage=stage, mark=key.removesuffix("_ms"))
         for kind in ("prompt", "completion"):
             self.count("tokens_total", done.report.get("llm", {}).get(f"{kind}_tokens", 0), kind=kind)
+
+    def last_turn(self) -> dict[str, Any] | None:
+        """The turn that ended last: mode, number, finish, `ago_ms`, and the times of its stages; no words."""
+        if self.last is None:
+            return None
+        mode, done = self.last
+        times = {
+            stage: {key: round(value, 3) for key, value in report.items() if _is_time(key, value)}
+            for stage, report in done.report.items()
+        }
+        ago_ms = round((time.monotonic_ns() - done.at_ns) / 1e6, 1)
+        named = {stage: row for stage, row in times.items() if row}
+        return {"mode": mode, "turn": done.turn, "finish": done.finish, "ago_ms": ago_ms, "stages": named}
 
     def render(self, status: Mapping[str, Any], ready: bool, active: int) -> str:
         """Everything as Prometheus text; `status` is the runtime's."""
@@ -113,6 +129,10 @@ class Metrics:
             for labels, histogram in self._histograms[name].items():
                 lines += _histogram_lines(name, labels, histogram)
         return "\n".join(lines) + "\n"
+
+
+def _is_time(key: str, value: Any) -> bool:
+    return key.endswith("_ms") and key not in _PLACES and isinstance(value, (int, float))
 
 
 def _gauges(status: Mapping[str, Any], ready: bool, active: int) -> Iterator[tuple[str, list[tuple[Labels, float]]]]:

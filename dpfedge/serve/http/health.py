@@ -39,4 +39,5 @@ async def status(request: Request) -> JSONResponse:
     """GET /v1/status: the runtime's own account of its stages, links and memory, as `dpfedge status` shows it."""
     provider: Provider = request.app.state.provider
     own = {"ready": provider.ready, "active": provider.active, "ending": provider.ending}
-    return JSONResponse({**own, **await provider.status()})
+    last = {"last_turn": request.app.state.metrics.last_turn()}
+    return JSONResponse({**own, **last, **await provider.status()})

@@ -35,7 +35,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def close() -> None:
         one.closed += 1
 
-    async def served(prepared: Any, sockets: list[socket.socket], say: Any, launch: Any) -> None:
+    async def served(prepared: Any, sockets: list[socket.socket], say: Any, launch: Any, observe: Any) -> None:
         one.launch = launch
         one.sockets = [sock.getsockname() for sock in sockets]
         say("ready", package="toy", ready_ms=1.0)

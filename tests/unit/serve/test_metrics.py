@@ -111,3 +111,16 @@ def test_watch__closed_early_closes_what_it_watches() -> None:
 
     asyncio.run(leave())
     assert closed == [True]
+
+
+def test_last_turn__tells_its_times_and_no_words() -> None:
+    """None before the first one; moments and words of the report are left out."""
+    metrics = Metrics()
+    assert metrics.last_turn() is None
+    report: dict[str, Any] = {"llm": {"prefill_ms": 1.23456, "started_ns": 9, "source": "llm", "start_ms": 4}, "x": {}}
+    metrics.turn("chat", TurnDone(7, 1, "stop", report))
+    told = metrics.last_turn()
+
+    assert told is not None
+    assert told.pop("ago_ms") > 0
+    assert told == {"mode": "chat", "turn": 7, "finish": "stop", "stages": {"llm": {"prefill_ms": 1.235}}}
