@@ -7,6 +7,7 @@ python tests/fuzz/fuzz_readers.py -runs=1000000 build/corpus tests/fuzz/corpus/p
 from __future__ import annotations
 
 import random
+import resource
 import sys
 from pathlib import Path
 
@@ -19,6 +20,8 @@ with atheris.instrument_imports(include=["dpfedge.package", "dpfedge.signing.are
 
     from dpfedge.errors import FormatError
     from dpfedge.package import cbor
+
+GROWTH_MAX_KIB = 64 << 10
 
 
 def mutate(data: bytes, most: int, seed: int) -> bytes:
@@ -34,9 +37,17 @@ def mutate(data: bytes, most: int, seed: int) -> bytes:
     return atheris.Mutate(data, most)
 
 
+def try_bounded(data: bytes) -> None:
+    """One input; AssertionError when it makes the process larger by more than an input of a few kilobytes warrants."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    target.try_input(data)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < GROWTH_MAX_KIB, f"{len(data)} bytes took {grown} KiB"
+
+
 def main() -> None:
     """Hand over to libFuzzer; it does not come back."""
-    atheris.Setup(sys.argv, target.try_input, custom_mutator=mutate)
+    atheris.Setup(sys.argv, try_bounded, custom_mutator=mutate)
     atheris.Fuzz()
 
 
