@@ -52,12 +52,16 @@ def test_bind__json_is_the_decision(voice_package: Path) -> None:
     assert done.stderr == ""
 
 
-def test_bind__to_another_board_keeps_stdout_clean(voice_package: Path) -> None:
-    """Exit 3; a program that reads JSON is given none."""
+def test_bind__to_another_board_says_why_in_json_too(voice_package: Path) -> None:
+    """Exit 3; a program reads every field, a person the line on stderr; without --json stdout is empty."""
     done = dpfedge("bind", voice_package, "--board", "h100", "--json")
 
-    assert (done.returncode, done.stdout) == (3, "")
+    assert done.returncode == 3
     assert "looked for PCI device 10de:2330" in done.stderr
+    told = json.loads(done.stdout)
+    assert (told["where"], told["exit_code"]) == ("board h100", 3)
+    assert [refusal["field"] for refusal in told["refusals"]] == ["board"]
+    assert dpfedge("bind", voice_package, "--board", "h100").stdout == ""
 
 
 def test_inspect__json_is_the_manifest(voice_package: Path) -> None:
