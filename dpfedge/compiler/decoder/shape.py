@@ -14,6 +14,7 @@ from dpfedge.errors import ModelError, Unsupported
 
 __all__ = ["ARCHITECTURES", "Architecture", "DecoderShape", "Rotary", "make_shape"]
 
+WINDOW_MAX = (1 << 31) - 1  # the attention operator counts in 32 bits
 LAYERS_MAX = 1024  # the largest published models have 126
 WIDTH_MAX = 1 << 18
 HEAD_DIM_MAX = 1024
@@ -130,7 +131,7 @@ def make_shape(
              "head_dim": head_dim, "vocabulary": vocabulary, "trained_context": trained_context}  # fmt: skip
     _check_sizes(where, sizes)
     _check_numbers(where, epsilon, rotary, local_rotary or rotary, softcap)
-    if window < 0 or (local is not None and len(local) != layers):
+    if not 0 <= window <= WINDOW_MAX or (local is not None and len(local) != layers):
         found = f"window {window}, {'no' if local is None else len(local)} local flags for {layers} layers"
         raise ModelError("sliding windows do not fit", where=where, found=found)
     if local is None:

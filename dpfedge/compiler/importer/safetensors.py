@@ -156,6 +156,8 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
 
     try:
         value = json.loads(data.decode(), object_pairs_hook=once, parse_constant=no_constant)
+        if b"\\ud" in data.lower():  # half of a surrogate pair is no text
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ModelError("not JSON", where=where, found=str(error)[:120], remedy="fetch it again") from error
     if not isinstance(value, dict):

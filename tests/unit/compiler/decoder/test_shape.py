@@ -42,6 +42,7 @@ def test_make_shape__gemma_period() -> None:
     ({"rotary": Rotary(1e13)}, "rotary base or scale is out of range"),
     ({"local_rotary": Rotary(10.0, 0.0)}, "rotary base or scale is out of range"),
     ({"softcap": -1.0}, "softcap is out of range; found -1.0"),
+    ({"window": 1 << 64}, "sliding windows do not fit; found window 18446744073709551616"),
     ({"window": -1}, "sliding windows do not fit"),
     ({"window": 4, "local": [True]}, "window 4, 1 local flags for 7 layers"),
     ({"local": [True] * 7}, "layers are local but no window is given"),
