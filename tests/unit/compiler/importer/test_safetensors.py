@@ -82,7 +82,8 @@ def test_open_safetensors__cut(tmp_path: Path, share: float) -> None:
 
 
 @pytest.mark.parametrize(("header", "what"), [
-    (b"[" * 100_000, "not JSON"), (b"{", "not JSON"), (b'{"a": "\\uD800"}', "not JSON"), (b"\xff\xff", "not JSON"), (b"[1]", "not a JSON object"),
+    (b"[" * 100_000, "not JSON"), (b"{", "not JSON"), (b'{"a": "\\uD800"}', "not JSON"),
+    (b"\xff\xff", "not JSON"), (b"[1]", "not a JSON object"),
     (b'{"x":NaN}', "NaN is no JSON"), (b'{"x":1,"x":2}', "a key stands twice; found 'x'"),
     ({"x": 1}, "wrong fields"), ({"x": {"dtype": "F32"}}, "wrong fields"), (row(more=1), "wrong fields"),
     (row(dtype="F8_E4M3"), "dtype cannot be read; found F8_E4M3; allowed F32, F16, BF16"),
