@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
+import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfedge.backend.registry import Registry
 from dpfedge.binding import bind_here
@@ -16,8 +19,13 @@ from dpfedge.binding.golden import require_golden
 from dpfedge.cli.compile_progress import compile_progress
 from dpfedge.cli.trusting import load_key
 from dpfedge.config import check, nearest
-from dpfedge.errors import BackendError, BindError, ConfigError, Unavailable
+from dpfedge.errors import BindError, ConfigError, Unavailable
 from dpfedge.package import open_package
+from dpfedge.package.files import call, publish, temporary_beside
+
+if TYPE_CHECKING:
+    from dpfedge.compiler.recipe import Recipe
+    from dpfedge.signing import PrivateKey
 
 NAME = "compile"
 HELP = (
@@ -44,10 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compile and say what was written."""
     try:
-        from dpfedge.compiler.emit import compile_package
         from dpfedge.compiler.recipe import load_recipe
-        from dpfedge.compiler.targets import plan_targets
-        from dpfedge.seal.bake import bake_prefixes
     except ImportError as error:
         raise Unavailable(
             "the compiler is not installed", found=str(error), remedy="pip install dpfedge[compile]"
@@ -57,24 +62,8 @@ def run(args: argparse.Namespace) -> int:
     recipe = load_recipe(args.recipe)
     for stage, section in recipe.sections.items():
         _check_stage(stage, section, recipe.sections)
-    boards, registry = args.board or ["host"], Registry.load()
-    with compile_progress(recipe, len(plan_targets(boards, registry)), quiet=args.json) as progress:
-        compile_package(
-            recipe,
-            args.out,
-            boards=boards,
-            registry=registry,
-            mode=args.mode,
-            progress=progress,
-            on_download=lambda name, done, total: progress(f"{name}: fetch {done >> 20} of {total >> 20} MiB"),
-            bake=bake_prefixes,
-        )
-        progress("golden run")
-        checked = _golden_run(args.out, registry)
-    if keys:
-        from dpfedge.signing import sign_package
-
-        sign_package(args.out, keys)
+    with _in_place_of(args.out) as work:
+        checked = _build(recipe, work, args, keys)
     nbytes, seconds = args.out.stat().st_size, time.monotonic() - started
     if args.json:
         print(json.dumps({"package": str(args.out), "bytes": nbytes, "seconds": round(seconds, 3), "golden": checked}))
@@ -86,21 +75,55 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _in_place_of(out: Path) -> Iterator[Path]:
+    """A name beside `out` that takes its place at the end: what is there stays until all is written, run and signed."""
+    work = temporary_beside(out)
+    try:
+        yield work
+        publish(call(out, os.open, work, os.O_RDONLY | os.O_CLOEXEC), work, out)
+    finally:
+        work.unlink(missing_ok=True)
+
+
+def _build(recipe: Recipe, out: Path, args: argparse.Namespace, keys: Sequence[PrivateKey]) -> int | None:
+    """Compile, run and sign; how many golden outputs agree here, None when no target runs here."""
+    from dpfedge.compiler.emit import compile_package
+    from dpfedge.compiler.targets import plan_targets
+    from dpfedge.seal.bake import bake_prefixes
+
+    boards, registry = args.board or ["host"], Registry.load()
+    with compile_progress(recipe, len(plan_targets(boards, registry)), quiet=args.json) as progress:
+        compile_package(
+            recipe,
+            out,
+            boards=boards,
+            registry=registry,
+            mode=args.mode,
+            progress=progress,
+            on_download=lambda name, done, total: progress(f"{name}: fetch {done >> 20} of {total >> 20} MiB"),
+            bake=bake_prefixes,
+        )
+        progress("golden run")
+        checked = _golden_run(out, registry)
+    if keys:
+        from dpfedge.signing import sign_package
+
+        sign_package(out, keys)
+    return checked
+
+
 def _golden_run(path: Path, registry: Registry) -> int | None:
     """How many outputs this machine gives as the reference did; None when no target runs here.
 
-    A package that computes something else is removed and BackendError names the worst output.
+    BackendError names the worst output of a package that computes something else.
     """
     with open_package(path, check="fast") as package:
         try:
             bound = bind_here(package, registry=registry)
         except BindError:
             return None
-        try:
-            return len(require_golden(bound))
-        except BackendError:
-            path.unlink()
-            raise
+        return len(require_golden(bound))
 
 
 def _check_stage(stage: str, section: Any, stages: Any) -> None:

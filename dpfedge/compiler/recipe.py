@@ -27,7 +27,7 @@ _MODEL = {
     "required": ["family", "source"],
     "properties": {
         "family": {"type": "string", "enum": sorted(FAMILIES)},
-        "source": {"type": "string", "pattern": r"^(catalogue|folder):.+$", "examples": ["catalogue:silero-vad"]},
+        "source": {"type": "string", "pattern": r"^(catalogue|folder):[^\0\n]+$", "examples": ["catalogue:silero-vad"]},
         "licence": {"type": "string", "minLength": 1},
         "files": {"type": "object", "additionalProperties": {"type": "string"}},
         "mode": {"type": "string", "enum": ["exact", "fast"]},

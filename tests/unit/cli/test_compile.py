@@ -88,6 +88,29 @@ def test_compile__wrong_answers_leave_no_package(
     assert "golden run failed" in capsys.readouterr().err
     assert not (net / "voice.dpfbin").exists()
 
+    (net / "voice.dpfbin").write_text("the last one that was good")
+    assert compiled(net, NET.replace("LICENCE", "MIT")) == 1
+    assert (net / "voice.dpfbin").read_text() == "the last one that was good"
+    assert [path.name for path in net.glob(".*")] == []
+
+
+def test_compile__an_unsigned_package_never_takes_the_place_of_a_signed_one(
+    net: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between writing and signing leaves what was there."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpfedge.signing.sign_package", interrupted)
+    (net / "voice.yaml").write_text(NET.replace("LICENCE", "MIT"))
+    (net / "voice.dpfbin").write_text("signed")
+    key = Path(__file__).parents[2] / "golden/keys/test-oem.key"
+
+    assert main(["compile", str(net / "voice.yaml"), "-o", str(net / "voice.dpfbin"), "--sign", str(key)]) == 130
+    assert (net / "voice.dpfbin").read_text() == "signed"
+    assert [path.name for path in net.glob(".*")] == []
+
 
 def test_compile__licence_must_be_spdx(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A licence SPDX does not list names the recipe's line."""

@@ -45,6 +45,7 @@ def test_load_recipe__reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("old", "new", "text"), [
     ("family: llama", "family: lama", r"voice\.yaml:5: .*did you mean llama\?"),
     ("source: folder:models", "source: models", r"voice\.yaml:6: .*catalogue:silero-vad"),
+    ("source: folder:models", 'source: "folder:a\\0b"', r"voice\.yaml:6: .*catalogue:silero-vad"),
     ("    context: 16", "    contxt: 16", r"voice\.yaml:8: .*contxt.*context"),
     ("    licence: MIT\n", "", r"needs its licence"),
     ("{model: tiny.gguf}", "{wheels: tiny.gguf}", r"llama has no file wheels; allowed model, config, token"),
