@@ -82,7 +82,7 @@ def graphs_quality(name: str, family: str, before: Imported, after: Imported) ->
         if after.graphs[case.graph] is before.graphs[case.graph]:
             continue
         if case.graph not in runs:
-            runs[case.graph] = Reference(f"{name}.{case.graph}", after.graphs[case.graph])
+            runs[case.graph] = Reference(f"{name}.{case.graph}", after.graphs[case.graph], asked=True)
         answers = runs[case.graph].run(case.feeds)
         for port, box in case.outputs.items():
             corner = tuple(slice(start, start + size) for start, size in zip(box.at, box.values.shape, strict=True))
@@ -116,7 +116,7 @@ def _text_tokens(model: Imported, where: str) -> list[int]:
 
 def _logits(graph: onnx.ModelProto, tokens: Sequence[int], where: str, folder: Path | None = None) -> Iterator[Array]:
     """f32[vocabulary] behind each token but the last, one step at a time."""
-    run = Reference(where, graph, folder)
+    run = Reference(where, graph, folder, asked=True)
     feeds: dict[str, Any] = {}
     for spec in run.inputs[2:]:
         feeds[spec.name] = np.zeros([int(dim) for dim in spec.dims], spec.numpy)

@@ -68,6 +68,9 @@ def test_reference_bytes__computes_in_float32() -> None:
 
     assert (level(onnx.ModelProto.FromString(reference_bytes(model))), level(model)) == (0, 4)
     assert not Reference("m.g", model).draws
+    x = {"x": np.random.default_rng(1).standard_normal((1, 32)).astype(np.float32)}
+    exact, asked = (Reference("m.g", model, asked=asked).run(x)["y"] for asked in (False, True))
+    assert 0 < np.abs(asked - exact).max() < 0.05 * np.abs(exact).max()
 
 
 def test_reference__knows_graphs_that_draw() -> None:
