@@ -12,7 +12,9 @@ from typing import Any
 
 from dpfedge.cli.trusting import shown
 from dpfedge.errors import FormatError
+from dpfedge.hardware.source.root import label
 from dpfedge.package import Expression, Graph, Manifest, Package, Target
+from dpfedge.package.fields import CONTROL
 from dpfedge.package.sidecar import SealRecord
 from dpfedge.signing import Trust, examine
 from dpfedge.store import locate
@@ -58,10 +60,16 @@ def run(args: argparse.Namespace) -> int:
 def _sbom(package: Package) -> str:
     if all(section.name != _SBOM for section in package.manifest.sections):
         raise FormatError("the package has no bill of materials", where=str(package.path), remedy="compile it again")
+    where = f"{package.path}: {_SBOM}"
     try:
-        return bytes(package.section(_SBOM)).decode()
+        text = bytes(package.section(_SBOM)).decode()
     except UnicodeDecodeError as error:
-        raise FormatError("the bill of materials is no text", where=f"{package.path}: {_SBOM}") from error
+        raise FormatError("the bill of materials is no text", where=where) from error
+    if bad := CONTROL.search(text):
+        raise FormatError(
+            "a character that is not allowed", where=where, found=f"{bad[0]!r} at character {bad.start()}"
+        )
+    return text
 
 
 def _summary(package: Package) -> Iterator[str]:
@@ -71,7 +79,7 @@ def _summary(package: Package) -> Iterator[str]:
     yield from shown(examine(package, Trust.load()))
     if manifest.seal is not None:
         yield from _seal(manifest.seal)
-    yield "compiler: " + ", ".join(f"{key} {value}" for key, value in manifest.compiler.items())
+    yield "compiler: " + ", ".join(label(f"{key} {value}") for key, value in manifest.compiler.items())
     yield "sections (name, kind, offset and size in bytes, SHA-256):"
     width = max((len(section.name) for section in manifest.sections), default=0)
     for section in manifest.sections:
@@ -106,8 +114,8 @@ def _targets(manifest: Manifest) -> Iterator[str]:
             if model.prefix is not None:
                 yield f"  {name}: prefix of {len(model.prefix.tokens)} tokens in {model.prefix.section}"
                 yield from (f"    {key}: {value}" for key, value in model.prefix.key.items())
-            for label, graph in model.graphs.items():
-                yield f"  {name}.{label}: {graph.section} with {', '.join(graph.weights) or 'no weights'}"
+            for key, graph in model.graphs.items():
+                yield f"  {name}.{key}: {graph.section} with {', '.join(graph.weights) or 'no weights'}"
                 yield from (f"    {port}" for port in _ports(graph))
 
 

@@ -13,12 +13,13 @@ from typing import Any
 from dpfedge import limits
 from dpfedge.errors import FormatError
 
-__all__ = ["Node", "is_name"]
+__all__ = ["CONTROL", "Node", "is_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*(?:/[A-Za-z0-9_][A-Za-z0-9._+@-]*)*")
 _NAME_RULE = f"1 to {limits.NAME_MAX_BYTES} of A-Z a-z 0-9 . _ + @ -, no dot or sign first, segments parted by /"
 # a closed list: what str.isprintable() refuses differs from one Python version to the next
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""The characters no text of a package may have: a terminal would obey them, or show another text than there is."""
 _TYPES = {dict: "map", list: "array", str: "text", bytes: "bytes", bool: "boolean", int: "integer", float: "number"}
 
 
@@ -131,7 +132,7 @@ class Node:
         size = len(value) if value.isascii() else len(value.encode())
         if size > most:
             raise self.error("text is too long", found=f"{size} bytes", allowed=most)
-        if not (value.isascii() and value.isprintable()) and (bad := _CONTROL.search(value)):
+        if not (value.isascii() and value.isprintable()) and (bad := CONTROL.search(value)):
             raise self.error("text holds a control character", found=f"U+{ord(bad[0]):04X}")
         return value
 

@@ -71,6 +71,21 @@ def test_inspect__sbom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "the package has no bill of materials" in capsys.readouterr().err
 
 
+def test_inspect__obeys_nothing_that_a_package_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What no reader looked into reaches no terminal as it is: the compiler's map, the bill of materials."""
+    path = tmp_path / "bad.dpfbin"
+    with PackageWriter(path, name="bad", version="1") as writer:
+        writer.add("sbom.cdx.json", "licence", b'{"x": "\x1b[2J"}\n')
+        writer.finish({"compiler": {"name": "\x1b[31mred\nmodels:", "libraries": [1]}})
+
+    assert main(["inspect", str(path), "--sbom"]) == 4
+    assert capsys.readouterr() == (
+        "", f"dpfedge: {path}: sbom.cdx.json: a character that is not allowed; found '\\x1b' at character 7\n"
+    )  # fmt: skip
+    assert main(["inspect", str(path)]) == 0
+    assert "compiler: name ?[31mred?models:, libraries [1]\n" in capsys.readouterr().out
+
+
 def test_inspect__sidecar_and_prefix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A sidecar shows what it was built for; a baked opening what its numbers depend on."""
     path = tmp_path / "x.dpfbin.dpfseal"
