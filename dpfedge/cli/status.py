@@ -13,7 +13,7 @@ from dpfedge.errors import DpfError, Unavailable
 from dpfedge.serve.holding import holdings
 from dpfedge.serve.running import Server, ask, running, server_at
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["HELP", "NAME", "add_arguments", "add_which_arguments", "chosen_servers", "run"]
 
 NAME = "status"
 HELP = """Show the running servers of this user: package, board, stages, and how much memory their processes share.
@@ -31,15 +31,20 @@ _COLUMNS = ("process", "pid", "state", "restarts", "PSS", "RSS", "weights", "alo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    add_which_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_which_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of every verb that looks at running servers: which ones."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("pid", nargs="?", type=int, metavar="PID", help="only the server with this process id")
     which.add_argument("--socket", type=Path, metavar="PATH", help="only the server that listens on this Unix socket")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print every server that was asked for; Unavailable when a named one is not there."""
-    reports = [_report(server) for server in _servers(args)]
+    reports = [_report(server) for server in chosen_servers(args)]
     if args.json:
         print(json.dumps({"servers": reports}, indent=2))
     else:
@@ -48,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _servers(args: argparse.Namespace) -> Sequence[Server]:
+def chosen_servers(args: argparse.Namespace) -> Sequence[Server]:
+    """The servers that the arguments name, else every one of this user; Unavailable when a named one is not there."""
     if args.socket is not None:
         return [server_at(args.socket)]
     servers = running()

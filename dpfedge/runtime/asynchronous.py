@@ -113,6 +113,11 @@ class AsyncRuntime:
         """The package's pipeline section: stages and their configuration."""
         return self._engine.bound.package.manifest.pipeline
 
+    @property
+    def manifest_sha256(self) -> bytes:
+        """The digest of the package's manifest, which names the package exactly."""
+        return bytes(self._engine.bound.package.manifest_sha256)
+
     def threads(self, stage: str) -> int:
         """Threads that the board gives a stage here."""
         return place(stage, self._engine.bound.board.placement).threads

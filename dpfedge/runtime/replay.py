@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorded request given to a runtime again: the same messages in, what is different in what comes of it out.
+
+It gives each message as soon as every turn has ended that had ended before it in the recording; it imitates no pace.
+What cannot be the same twice (an answer sampled without a seed, a turn interrupted by hand) is not compared, by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import cbor2
+
+from dpfedge.errors import DpfError, StageError
+from dpfedge.pipeline.engine import Engine
+from dpfedge.pipeline.events import AudioChunk, Event, Failed, TextDelta, Transcript, TurnDone
+from dpfedge.pipeline.feed import Feed
+from dpfedge.pipeline.session import when_space
+from dpfedge.runtime.asynchronous import AsyncRuntime
+from dpfedge.runtime.recorded import Given, Outcome, RecordedRequest
+from dpfedge.stage.api import Kind, Mode
+
+__all__ = ["Replayed", "replay", "unrepeatable"]
+
+PATIENCE_S = 60.0
+"""How long nothing may happen before a request is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of one request. `skipped` says why it, or (`skipped_turns`) a turn of it, was not compared."""
+
+    key: int
+    mode: str | None
+    compared: tuple[int, ...] = ()
+    skipped_turns: tuple[int, ...] = ()
+    differences: tuple[str, ...] = ()
+    skipped: str | None = None
+
+
+def unrepeatable(request: RecordedRequest, facts: Mapping[str, Any]) -> str | None:
+    """Why a request cannot give the same again; None when it must. `facts` describe the recorded runtime."""
+    if request.problem is not None:
+        return request.problem
+    if not any(one.kind is Kind.START for one in request.given):
+        return "it was never started"
+    asked = request.start("llm").get("sampling") or {}
+    temperature = asked.get("temperature", facts.get("temperature", 0.0))
+    if temperature and asked.get("seed", facts.get("seed")) is None and request.start("llm"):
+        return f"its words were sampled (temperature {temperature:g}) without a seed"
+    return None
+
+
+async def replay(
+    runtime: AsyncRuntime, request: RecordedRequest, facts: Mapping[str, Any], patience_s: float = PATIENCE_S
+) -> Replayed:
+    """Give the request again and compare every turn."""
+    mode = request.mode.name.lower() if request.mode is not None else None
+    if (why := unrepeatable(request, facts)) is not None:
+        return Replayed(request.key, mode, skipped=why)
+    again = await _Again(runtime._engine, request, patience_s).run()
+    whole = request.mode is Mode.CONVERSE or request.ended > 0
+    compared = [turn for turn in sorted(request.turns) if turn not in request.interrupted]
+    found = [
+        f"turn {turn}: {text}"
+        for turn in compared
+        for text in _differences(request.turns[turn], again.get(turn, Outcome()), whole and _ended(request, turn))
+    ]
+    unknown = [turn for turn in sorted(again) if turn not in request.turns and request.ended and _said(again[turn])]
+    found += [f"turn {turn}: it is not in the recording" for turn in unknown if request.closed]
+    return Replayed(request.key, mode, tuple(compared), tuple(sorted(request.interrupted)), tuple(found))
+
+
+def _ended(request: RecordedRequest, turn: int) -> bool:
+    return request.mode is not Mode.CONVERSE or request.turns[turn].finish is not None
+
+
+def _said(outcome: Outcome) -> bool:
+    return bool(outcome.transcript or outcome.text or outcome.audio)
+
+
+def _differences(before: Outcome, now: Outcome, whole: bool) -> Iterator[str]:
+    """What differs; of a turn that had not ended, what there is must be the beginning of what comes."""
+    for name in ("transcript", "text"):
+        old, new = getattr(before, name), getattr(now, name)
+        if not (old == new if whole else new.startswith(old)):
+            yield f"{name} was {old!r}, is {new!r}"
+    if not (before.audio == now.audio if whole else now.audio.startswith(before.audio)):
+        pairs = zip(before.audio, now.audio, strict=False)
+        at = next((index for index, (old, new) in enumerate(pairs) if old != new), None)
+        where = f"first different at sample {at // 2}" if at is not None else "one is the beginning of the other"
+        yield f"audio was {len(before.audio) // 2} samples, is {len(now.audio) // 2}: {where}"
+    if before.finish is not None and (before.finish, before.error) != (now.finish, now.error):
+        yield f"it ended with {before.error or before.finish}, now with {now.error or now.finish}"
+
+
+@dataclass(slots=True)
+class _Again:
+    """One request while it is given again."""
+
+    engine: Engine
+    request: RecordedRequest
+    patience_s: float
+    turns: dict[int, Outcome] = field(default_factory=dict)
+    ended: int = 0
+    over: bool = False
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> dict[int, Outcome]:
+        first = next(one for one in self.request.given if one.kind is Kind.START)
+        options = cbor2.loads(first.payload)
+        mode, route = Mode(options["mode"]), tuple(options["route"])
+        self.engine.check_up(mode)
+        one_file = self.request.start("decoder").get("format", {}).get("encoding") == "container"
+        rate = int(self.engine.facts().get("voice", {}).get("rate", 0))
+        feed = Feed(mode, route, rate, one_file=one_file)
+        key = self.engine.open_request(feed)
+        reading = asyncio.create_task(self._read(feed))
+        try:
+            for one in self.request.given:
+                await self._until(one.ended_before)
+                await self._give(key, one, feed)
+            await self._until(self._expected())
+        finally:
+            self.engine.close_request(key)
+            reading.cancel()
+            await asyncio.wait({reading})
+            feed.close()
+        return self.turns
+
+    def _expected(self) -> int:
+        """Turns to wait for: those that ended, and those that had begun when the recording ends."""
+        if self.request.mode is not Mode.CONVERSE:
+            return max(1, self.request.ended)
+        begun = [one for turn, one in self.request.turns.items() if one.finish is None and turn and _said(one)]
+        return self.request.ended + len(begun)
+
+    async def _read(self, feed: Feed) -> None:
+        try:
+            while (event := await feed.next()) is not None:
+                self._add(event)
+                self.moved.set()
+        except DpfError as error:  # of the whole request
+            outcome = self.turns.setdefault(0, Outcome())
+            outcome.finish, outcome.error = "failed", f"{type(error).__name__}: {error.what}"
+        self.over = True
+        self.moved.set()
+
+    def _add(self, event: Event) -> None:
+        outcome = self.turns.setdefault(event.turn, Outcome())
+        if isinstance(event, Transcript):
+            outcome.transcript += event.text
+        elif isinstance(event, TextDelta):
+            outcome.text += event.text
+        elif isinstance(event, AudioChunk):
+            outcome.audio += event.samples.tobytes()
+        elif isinstance(event, TurnDone):
+            outcome.finish = event.finish
+            self.ended += 1
+        elif isinstance(event, Failed):
+            outcome.finish, outcome.error = "failed", f"{type(event.error).__name__}: {event.error.what}"
+            self.ended += 1
+
+    async def _until(self, ended: int) -> None:
+        """Until so many turns have ended, or nothing more can come."""
+        while self.ended < ended and not self.over:
+            self.moved.clear()
+            try:
+                await asyncio.wait_for(self.moved.wait(), self.patience_s)
+            except TimeoutError:
+                what = f"nothing happened for {self.patience_s:g} s"
+                raise StageError(what, where=f"request {self.request.key:016x}") from None
+
+    async def _give(self, key: int, one: Given, feed: Feed) -> None:
+        engine = self.engine
+        if one.cancel_before:
+            engine.cancel_turns(key, one.cancel_before)
+            return
+        if one.kind is Kind.AUDIO:
+            data, now = memoryview(one.payload), time.monotonic_ns()
+            send = partial(engine.send_audio, key, data, now, last=one.last)
+        elif one.kind is Kind.TEXT:
+            send = partial(engine.send_text, one.stage, key, one.kind, one.payload.decode(), one.turn)
+        elif one.kind is Kind.START:
+            send = partial(engine.send_start, one.stage, key, cbor2.loads(one.payload))
+        else:
+            send = partial(engine.send_map, one.stage, key, one.kind, cbor2.loads(one.payload), one.turn)
+        await when_space(engine, key, send)
+        if one.kind is Kind.RESPOND:
+            feed.expect(one.turn)

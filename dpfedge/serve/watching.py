@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running server looked at twice in, what it does per second and what it is now out, as plain data with units.
+
+Everything is read from /v1/status, /proc and /sys; the server counts nothing more for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpfedge.errors import Unavailable
+from dpfedge.pipeline.processes import cpu_seconds
+from dpfedge.serve.running import Server, ask
+
+__all__ = ["Look", "activity", "look", "temperatures"]
+
+_LINK_FIELDS = ("depth", "loaned", "in_flight", "dropped", "corrupt", "copies")
+_ZONES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One server at one moment. `told`: its status; `error`: why it gave none; `cpu_s`: processor time by pid."""
+
+    server: Server
+    at_ns: int
+    told: Mapping[str, Any]
+    cpu_s: Mapping[int, float]
+    error: str | None = None
+
+
+def look(server: Server) -> Look:
+    """Ask a server, and the kernel about its processes."""
+    try:
+        told, error = ask(server), None
+    except Unavailable as gone:
+        told, error = {}, str(gone)
+    used: dict[int, float] = {}
+    for _, row in _rows(told):
+        # processes end while they are looked at
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            used[row["pid"]] = cpu_seconds(row["pid"])
+    return Look(server, time.monotonic_ns(), told, used, error)
+
+
+def activity(now: Look, before: Look | None = None) -> dict[str, Any]:
+    """What `dpfedge top` shows of a server; rates are None at the first look."""
+    if now.error is not None:
+        return {"pid": now.server.pid, "error": now.error}
+    told, seconds = now.told, (now.at_ns - before.at_ns) / 1e9 if before is not None else 0.0
+    processes = [
+        {
+            "name": name, "pid": row.get("pid"), "state": row.get("state"), "restarts": row.get("restarts"),
+            "cpu_percent": _cpu(now, before, row.get("pid"), seconds), "pss_bytes": row.get("pss_bytes"),
+        }
+        for name, row in _rows(told)
+    ]  # fmt: skip
+    old = (before.told.get("links") or {}) if before is not None else {}
+    links = [
+        {"name": name, "sent_per_s": _rate(row, old.get(name), seconds), "sent": row.get("sent")}
+        | {key: row.get(key) for key in _LINK_FIELDS}
+        for name, row in (told.get("links") or {}).items()
+    ]
+    named = {key: told.get(key) for key in ("package", "version", "board", "ready", "requests", "active", "last_turn")}
+    return {"pid": now.server.pid, "error": None, **named, "processes": processes, "links": links}
+
+
+def _rows(told: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The server's processes, itself first."""
+    for name in ("server", "zygote"):
+        if isinstance(row := told.get(name), dict):
+            yield name, row
+    for name, row in (told.get("stages") or {}).items():
+        if isinstance(row, dict):
+            yield name, row
+
+
+def _cpu(now: Look, before: Look | None, pid: Any, seconds: float) -> float | None:
+    if before is None or seconds <= 0 or pid not in now.cpu_s or pid not in before.cpu_s:
+        return None
+    return round((now.cpu_s[pid] - before.cpu_s[pid]) * 100 / seconds, 1)
+
+
+def _rate(row: Mapping[str, Any], old: Mapping[str, Any] | None, seconds: float) -> float | None:
+    if old is None or seconds <= 0:
+        return None
+    sent = int(row.get("sent", 0)) - int(old.get("sent", 0))
+    return round(sent / seconds, 1) if sent >= 0 else None  # less than before: another runtime took over
+
+
+def temperatures(root: Path = Path("/sys/class/thermal")) -> dict[str, float]:
+    """Zone → °C of every thermal zone that tells; a second zone of the same type has its number behind it."""
+    found: dict[str, float] = {}
+    for zone in sorted(root.glob("thermal_zone*"))[:_ZONES_MAX]:
+        # a zone without a driver, or of a device that sleeps, cannot be read
+        with contextlib.suppress(OSError, ValueError):
+            celsius = int((zone / "temp").read_text()) / 1000
+            name = (zone / "type").read_text().strip() or zone.name
+            number = zone.name.removeprefix("thermal_zone")
+            found[name if name not in found else f"{name} {number}"] = celsius
+    return found

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `dpfedge top` draws."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from dpfedge.cli.top_screen import screen
+
+
+def _drawn(view: dict[str, Any], **options: Any) -> str:
+    out = io.StringIO()
+    Console(file=out, width=90, highlight=False, **options).print(screen(view))
+    return out.getvalue()
+
+
+def _server(**change: Any) -> dict[str, Any]:
+    row = {"name": "llm", "pid": 9, "state": "ready", "restarts": 0, "cpu_percent": 3.0, "pss_bytes": 10**6}
+    link = {"name": "a.b", "sent_per_s": 1.0, "sent": 1, "depth": 0, "loaned": 0, "in_flight": 0}
+    link |= {"dropped": 0, "corrupt": 0, "copies": 0}
+    named = {"package": "toy", "version": "1", "board": "host", "ready": True, "requests": 0, "last_turn": None}
+    return {"pid": 7, "error": None, **named, "processes": [row], "links": [link], **change}
+
+
+def _view(*servers: dict[str, Any], **zones: float) -> dict[str, Any]:
+    return {"temperatures_c": zones, "servers": list(servers)}
+
+
+def test_screen__shows_what_a_server_says_as_text() -> None:
+    """Square brackets in a name are no markup."""
+    drawn = _drawn(_view(_server(board="[red]x[/]", links=[{**_server()["links"][0], "name": "[bold]y"}])))
+    assert "toy 1 on [red]x[/]: ready, 0 requests, pid 7" in drawn
+    assert "[bold]y" in drawn
+
+
+def test_screen__of_a_server_that_does_not_answer() -> None:
+    """In its place, beside one that does."""
+    drawn = _drawn(_view({"pid": 3, "error": "process 3: the server does not answer"}, _server()))
+    assert drawn.splitlines()[0] == "process 3: the server does not answer"
+    assert "pid 7" in drawn
+
+
+def test_screen__of_a_server_that_starts() -> None:
+    """Nothing is known of it yet."""
+    none = dict.fromkeys(("package", "version", "board", "requests"))
+    drawn = _drawn(_view(_server(**none, ready=False, processes=[], links=[])))
+    assert "no package yet on unknown board: not ready, 0 requests, pid 7" in drawn
+
+
+def test_screen__is_red_where_it_is_bad() -> None:
+    """A stage that is down, a message that was lost, a hot zone; and only there."""
+    bad = _server()
+    bad["processes"][0]["state"] = "failed"
+    bad["links"][0]["corrupt"] = 1
+    options: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
+    assert _drawn(_view(bad, cpu=99.0), **options).count("\x1b[31m") == 3
+    assert "\x1b[31m" not in _drawn(_view(_server(), cpu=40.0), **options)
