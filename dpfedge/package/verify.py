@@ -19,10 +19,10 @@ import stat
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dpfedge import limits
-from dpfedge.errors import DigestError, FormatError, PackageError
+from dpfedge.errors import DigestError, FormatError, PackageError, UsageError
 from dpfedge.package import cbor
 from dpfedge.package.digest import check_sections
 from dpfedge.package.golden import check_golden
@@ -32,7 +32,7 @@ from dpfedge.package.prefix import check_memory
 from dpfedge.package.reader import Package
 from dpfedge.package.sidecar import check_seal, references
 
-__all__ = ["Check", "check_content", "check_manifest", "check_ranges", "open_package"]
+__all__ = ["Check", "check_content", "check_manifest", "check_ranges", "known_check", "open_package"]
 
 Check = Literal["fast", "full"]
 
@@ -42,6 +42,7 @@ _HEADER_READ = 4096  # a page; only a later minor version can have a longer head
 
 def open_package(path: str | os.PathLike[str], *, check: Check = "full") -> Package:
     """Verify the file at `path` and map it; see the module's guarantee. FormatError, DigestError or PackageError."""
+    known_check(check)
     place = Path(path)
     fd = _open(place)
     try:
@@ -61,6 +62,13 @@ def open_package(path: str | os.PathLike[str], *, check: Check = "full") -> Pack
         return package
     finally:
         os.close(fd)
+
+
+def known_check(check: str) -> None:
+    """UsageError for a word that is no `Check`: a slip of the pen must not be a check of less."""
+    if check not in get_args(Check):
+        allowed = ", ".join(get_args(Check))
+        raise UsageError("there is no such check", where="check", found=repr(check), allowed=allowed)
 
 
 def check_content(package: Package, *, weights: bool, given_up: Callable[[], bool] = bool) -> None:

@@ -68,9 +68,10 @@ def prepare(
     try:
         # imported beside the parent's own imports, which take longer
         from dpfedge.binding import bind_here
-        from dpfedge.package.verify import check_content
+        from dpfedge.package.verify import check_content, known_check
         from dpfedge.store import Located, locate
 
+        known_check(check)
         located = package if isinstance(package, Located) else locate(package)
         opened = located.open()
         outside = located.installed is None

@@ -51,9 +51,12 @@ class Trust:
     """SHA-256 of a manifest → file and line that revoke it."""
 
     @classmethod
-    def load(cls, folders: Sequence[Path] | None = None) -> Trust:
+    def load(cls, folders: Sequence[str | os.PathLike[str]] | None = None) -> Trust:
         """Read `folders`, or those of `trust_folders()`; UsageError names a file that is no key, or a bad line."""
-        named = trust_folders() if folders is None else tuple(folders)
+        if isinstance(folders, str | os.PathLike):
+            what, found = "one folder where a list of folders is expected", os.fspath(folders)
+            raise UsageError(what, where="trust", found=found, remedy=f"write [{found!r}]")
+        named = trust_folders() if folders is None else tuple(map(Path, folders))
         keys: dict[bytes, Trusted] = {}
         revoked: dict[bytes, str] = {}
         for folder in named:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpfedge.errors import FormatError, PackageError
+from dpfedge.errors import FormatError, PackageError, UsageError
 from dpfedge.package import open_package
 
 
@@ -41,6 +41,12 @@ def test_close__views_stay_valid(package_file: Path) -> None:
     assert view.tobytes() == b"graph bytes"
     with pytest.raises(ValueError, match="released"):
         package.section("graph")
+
+
+def test_open__a_misspelt_check_is_none(package_file: Path) -> None:
+    """It is not taken for the fast one."""
+    with pytest.raises(UsageError, match="check: there is no such check; found 'Full'; allowed fast, full"):
+        open_package(package_file, check="Full")  # type: ignore[arg-type]
 
 
 def test_cut__is_an_error_where_signatures_are_read(package_file: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dpfedge.binding.stale import Stale
-from dpfedge.errors import BoardError, DpfError, PackageError, SignatureError
+from dpfedge.errors import BoardError, DpfError, PackageError, SignatureError, UsageError
 from dpfedge.package import open_package
 from dpfedge.pipeline import prepare as module
 from dpfedge.pipeline.prepare import prepare
@@ -51,6 +51,13 @@ def test_prepare__that_fails_ends_the_zygote_at_once(tmp_path: Path) -> None:
             prepare(package)
 
     assert [zygote.stopped for zygote in ToyZygote.made] == [[0.0], [0.0]]
+
+
+def test_prepare__a_misspelt_check_is_none() -> None:
+    """It must not be a start that checks nothing."""
+    with pytest.raises(UsageError, match="check: there is no such check; found 'ful'; allowed fast, full"):
+        prepare("./x", check="ful")  # type: ignore[arg-type]
+    assert ToyZygote.made[0].stopped == [0.0]
 
 
 @pytest.mark.usefixtures("_signed")

@@ -25,6 +25,13 @@ def test_load__keys_have_the_names_of_their_files(folder: Path, key: PrivateKey)
     assert (trust.folders, trust.revoked_keys, trust.revoked_manifests) == ((folder,), {}, {})
 
 
+def test_load__folders_as_text(folder: Path) -> None:
+    """An embedder's list of texts is a list of folders; one text is not a list of letters."""
+    assert Trust.load([str(folder)]).folders == (folder,)
+    with pytest.raises(UsageError, match=r"trust: one folder where a list of folders is expected; .*write \["):
+        Trust.load(str(folder))
+
+
 def test_load__of_several_folders(tmp_path: Path, folder: Path, key: PrivateKey, other: PrivateKey) -> None:
     """Keys of all; the first name of a key counts; a revocation in any counts."""
     second = tmp_path / "second"
