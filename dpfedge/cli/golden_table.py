@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dpfedge.binding import bind_here
@@ -13,9 +14,15 @@ from dpfedge.package import Package
 __all__ = ["golden_failure", "golden_lines", "golden_rows"]
 
 
-def golden_rows(package: Package, board: str) -> list[dict[str, Any]]:
-    """Bind `package` to this machine and run its golden records; BindError, BoardError or BackendError as found."""
-    return [result.to_map() for result in run_golden(bind_here(package, board))]
+def golden_rows(package: Package, board: str, vouch: Callable[[Package], object]) -> list[dict[str, Any]]:
+    """Bind `package` to this machine and run its golden records; BindError, BoardError or BackendError as found.
+
+    With the sidecar beside it if that is whole and `vouch` raises no SignatureError; a line on stderr says why not.
+    """
+    bound = bind_here(package, board, check="full", vouch=vouch)
+    for stale in bound.stale:
+        print(f"dpfedge: warning: {stale}", file=sys.stderr, flush=True)
+    return [result.to_map() for result in run_golden(bound)]
 
 
 def golden_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

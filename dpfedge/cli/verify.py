@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import json
 import sys
+from functools import partial
 from typing import Any
 
 from dpfedge.cli.golden_table import golden_failure, golden_lines, golden_rows
@@ -43,14 +44,15 @@ def run(args: argparse.Namespace) -> int:
     if args.board is not None and not args.run:
         raise UsageError("only golden inputs need a board", where="--board", remedy="add --run")
     code, rows, trust = 0, [], Trust.load(args.trust)
+    vouch = partial(_require, trust=trust, allow_unsigned=args.allow_unsigned)
     for path in args.packages:
         row: dict[str, Any] = {"path": path, "good": False}
         try:
             with open_package(locate(path).path, check="full") as package:
                 row |= _row(package, trust)
-                _require(package, trust, args.allow_unsigned)
+                vouch(package)
                 if args.run:
-                    row["golden"] = golden_rows(package, args.board or "auto")
+                    row["golden"] = golden_rows(package, args.board or "auto", vouch)
                     _require_golden(path, row["golden"])
             row["good"] = True
         except (PackageError, BackendError, BindError, BoardError) as error:

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from dpfedge.cli.golden_table import golden_failure, golden_lines
+import pytest
+
+from dpfedge.cli import golden_table
+from dpfedge.cli.golden_table import golden_failure, golden_lines, golden_rows
+from dpfedge.package import Package
 
 GOOD: dict[str, Any] = {
     "model": "llm", "graph": "step", "case": 0, "port": "logits", "max_abs": 0.25, "max_abs_allowed": 4.0,
@@ -13,6 +18,25 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 BAD: dict[str, Any] = {**GOOD, "case": 1, "port": "token", "max_abs": 7.0, "max_abs_allowed": None, "rel_l2": None,
                        "rel_l2_allowed": None, "passed": False}  # fmt: skip
+
+
+def test_golden_rows__with_a_sidecar_only_if_it_is_vouched_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every byte of it is checked, and whoever vouches for the package does for it; one that is not used is named."""
+    asked = []
+
+    def bind(*asking: Any, **options: Any) -> Any:
+        asked.append((*asking, options))
+        return SimpleNamespace(stale=("seal x.dpfseal: not signed",))
+
+    monkeypatch.setattr(golden_table, "bind_here", bind)
+    monkeypatch.setattr(golden_table, "run_golden", lambda bound: ())
+    package, vouch = cast(Package, "package"), print
+
+    assert golden_rows(package, "host", vouch) == []
+    assert asked == [("package", "host", {"check": "full", "vouch": vouch})]
+    assert capsys.readouterr().err == "dpfedge: warning: seal x.dpfseal: not signed\n"
 
 
 def test_golden_lines__table() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dpfedge.cli import main
+from dpfedge.package import Package
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TINY, SIGNED, TRUST = GOLDEN / "v1/tiny.dpfbin", GOLDEN / "v1/signed.dpfbin", GOLDEN / "trust"
@@ -59,7 +61,13 @@ def test_verify__run_compares_golden_values(
         "rel_l2": 0.1, "rel_l2_allowed": 0.2, "passed": True,
     }  # fmt: skip
     boards = []
-    monkeypatch.setattr("dpfedge.cli.verify.golden_rows", lambda package, board: boards.append(board) or [row])
+
+    def rows(package: Package, board: str, vouch: Callable[[Package], None]) -> list[dict[str, object]]:
+        boards.append(board)
+        vouch(package)
+        return [row]
+
+    monkeypatch.setattr("dpfedge.cli.verify.golden_rows", rows)
 
     assert main(["verify", "--run", "--board", "host", "--allow-unsigned", str(TINY)]) == 0
     assert "llm.step  logits      0.5        1     0.1      0.2  pass" in capsys.readouterr().out
