@@ -33,6 +33,9 @@ GOLDEN_TENSORS_MAX = 16384  # of all records; each is compared with the ports of
 GOLDEN_TENSOR_MAX_BYTES = 1 * GIB  # of one input or output of a golden run; a key cache of 128k tokens takes 512 MiB
 NAME_MAX_BYTES = 128  # names appear in paths, logs and C buffers
 
+# package store
+STORE_FILE_MAX_BYTES = 1 * MIB  # slots, a note, or a record, which takes 60 KiB when it samples the most pages
+
 # keys and trust directories
 KEY_FILE_MAX_BYTES = 8 * KIB  # an Ed25519 key in PEM takes under 400 bytes
 TRUST_KEYS_MAX = 256  # of one directory; every start reads them all

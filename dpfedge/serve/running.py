@@ -128,7 +128,7 @@ def ask(server: Server) -> dict[str, Any]:
             connection.request("GET", "/v1/status")
             answer = connection.getresponse()
             told = json.loads(answer.read(_ANSWER_MAX_BYTES))
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise Unavailable("the server does not answer", where=str(server), found=repr(error)) from error
     if answer.status != 200 or not isinstance(told, dict):
         raise Unavailable("the server gives no status", where=str(server), found=f"HTTP {answer.status}")

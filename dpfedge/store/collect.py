@@ -52,6 +52,8 @@ def _ids(places: Places, name: str) -> set[str]:
 
 
 def _unneeded(path: Path, needed: set[str]) -> bool:
+    if path.is_dir():
+        return False  # no store makes folders there
     if path.name.startswith("."):
         return True  # it never got its name
     id = _id(path)
@@ -65,6 +67,7 @@ def _id(path: Path) -> str | None:
 
 
 def _leftovers(places: Places) -> Iterator[Path]:
-    """Copies that were never verified, and slots that never got their name."""
-    yield from (path for path in places.incoming.iterdir() if path.is_file())
+    """Copies that were never verified, slots and notes that never got their name."""
+    yield from (path for path in places.incoming.iterdir() if not path.is_dir())
     yield from places.names.glob(".*.new")
+    yield from places.serving.glob(".*.new")

@@ -100,7 +100,7 @@ def _refused(where: str, data: bytes) -> StoreError:
     try:
         answer = json.loads(data)
         error: Mapping[str, Any] = answer["error"] if isinstance(answer["error"], dict) else {}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         error = {}
     refusal = StoreError(
         "the running server cannot take the package and serves the old one on", where=where,

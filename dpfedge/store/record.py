@@ -19,11 +19,13 @@ from dpfedge.package import Package
 from dpfedge.signing import Signer
 from dpfedge.store.durable import replace
 from dpfedge.store.sample import Sample
+from dpfedge.store.small import read_json
 
 __all__ = ["Installed", "Stamp", "State", "Verified", "boot_id", "package_id", "read_record", "write_record"]
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FORMAT = 1
+_GOLDEN = ("passed", "none", "skipped")
 State = Literal["unchanged", "new boot", "changed"]
 
 
@@ -114,7 +116,7 @@ def read_record(path: Path, package: Path) -> Installed:
     """The record of the package file at `package`; StoreError when it is missing or damaged."""
     remedy = "install the package again, or `dpfedge rollback`"
     try:
-        fields = json.loads(path.read_bytes())
+        fields = read_json(path)
         if fields["format"] != _FORMAT:
             what = "the record is of another version of the store"
             raise StoreError(what, where=os.fspath(path), found=fields["format"], allowed=_FORMAT, remedy=remedy)
@@ -134,8 +136,13 @@ def read_record(path: Path, package: Path) -> Installed:
 def _installed(fields: Mapping[str, Any], path: Path) -> Installed:
     texts = {key: str(fields[key]) for key in ("id", "name", "version", "manifest_sha256")}
     verified = fields["verified"]
-    signer = verified["signer"] and Signer(**verified["signer"])
+    signer = None if verified["signer"] is None else _signer(**verified["signer"])
+    if (golden := verified["golden"]) not in _GOLDEN:
+        raise ValueError(f"golden is {golden!r}")
     stamp, sample = Stamp(**verified["stamp"]), Sample.of(verified["sample"])
-    return Installed(
-        **texts, path=path, verified=Verified(signer, str(verified["golden"]), stamp, str(verified["boot_id"]), sample)
-    )
+    return Installed(**texts, path=path, verified=Verified(signer, golden, stamp, str(verified["boot_id"]), sample))
+
+
+def _signer(key_id: str, name: str) -> Signer:
+    bytes.fromhex(key_id)  # the revocation list is asked about it at each start
+    return Signer(key_id, str(name))

@@ -39,7 +39,13 @@ class Sample:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Sample:
         """From JSON values; ValueError, TypeError or KeyError when they are none of a sample."""
-        return cls(int(record["window"]), {int(offset): int(digest, 16) for offset, digest in record["pages"]})
+        return cls(_size(record["window"]), {_size(offset): int(digest, 16) for offset, digest in record["pages"]})
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value <= limits.PACKAGE_MAX_BYTES:
+        raise ValueError(f"no number of bytes: {value!r}"[:80])
+    return value
 
 
 def take_sample(path: Path, nbytes: int) -> Sample:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dpfedge.store.places import Places, runtime_folder
+from dpfedge.store.small import read_json
 
 __all__ = ["Server", "announce", "servers", "stale_notes"]
 
@@ -80,9 +82,19 @@ def _own(folder: Path) -> bool:
 def _notes(folder: Path) -> Iterator[tuple[Path, Server | None]]:
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
-            yield path, Server(**json.loads(path.read_bytes()))
+            yield path, _server(read_json(path))
         except (OSError, ValueError, TypeError):
             yield path, None
+
+
+def _server(fields: Mapping[str, Any]) -> Server:
+    """A note's server; ValueError for one that no server wrote: without /proc a server has no start to be known by."""
+    server = Server(**fields)
+    numbers = isinstance(server.pid, int) and isinstance(server.started, int) and server.started > 0
+    texts = isinstance(server.root, str) and isinstance(server.name, str) and isinstance(server.socket, str | None)
+    if not numbers or not texts:
+        raise ValueError("not a note of a server")
+    return server
 
 
 def _start_of(pid: int) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dpfedge.errors import StoreError
 from dpfedge.store.durable import replace
+from dpfedge.store.small import read_json
 
 __all__ = ["Slots", "is_id", "read_slots", "write_slots"]
 
@@ -42,9 +43,10 @@ def is_id(text: object) -> bool:
 def read_slots(path: Path, name: str) -> Slots | None:
     """The slots in `path`, which are those of `name`; None when there are none, StoreError when they are damaged."""
     try:
-        fields = json.loads(path.read_bytes())
+        fields = read_json(path)
         slots = Slots(fields["active"], fields["previous"])
-        good = (fields["format"], fields["name"]) == (_FORMAT, name) and all(is_id(one) for one in slots.ids())
+        good = (fields["format"], fields["name"]) == (_FORMAT, name) and is_id(slots.active)
+        good = good and (slots.previous is None or is_id(slots.previous))
     except FileNotFoundError:
         return None
     except OSError as error:

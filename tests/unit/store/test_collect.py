@@ -24,9 +24,11 @@ def test_collect__deletes_leftovers_and_old_versions(store: Store, make: Make, j
     places = store.places
     seal = places.package(old.id).with_suffix(".dpfbin.dpfseal")
     leftovers = [seal, places.incoming / "x.dpfbin", places.names / ".voice.json.new", places.files / ".a.json.new"]
+    leftovers.append(places.serving / ".7.new")
     for path in leftovers:
         path.write_bytes(b"123")
     (places.files / "README").write_text("somebody else's")
+    (places.files / ".snapshot").mkdir()
     collected = store.gc()
 
     assert set(collected.deleted) == {*leftovers, places.package(old.id), places.record(old.id)}

@@ -110,7 +110,7 @@ def test_switching__refused(places: Places, server: ToyServer, package: Any) -> 
     assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("answer", [b"not json", [], {"error": 1}, {"error": {"exit_code": 99}}])
+@pytest.mark.parametrize("answer", [b"not json", b"[" * 60_000, [], {"error": 1}, {"error": {"exit_code": 99}}])
 def test_switching__refused_without_sense(places: Places, server: ToyServer, package: Any, answer: Any) -> None:
     """Whatever it says, it is a refusal, and fails with 1."""
     server.answers = [(500, answer)]

@@ -45,6 +45,25 @@ def test_read_record__damaged(tmp_path: Path, installed: Installed, text: str) -
         read_record(tmp_path / "r", installed.path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"window": 4096', '"window": 1e999'), ('"window": 4096', '"window": -1'), (" 0,\n", " -4096,\n"),
+        (" 0,\n", f" {1 << 70},\n"), ('"passed"', "7"), ('"passed"', "[]"), ('"key_id": "ab"', '"key_id": "zz"'),
+        ('"key_id": "ab"', '"key_id": [1]'), ('"key_id": "ab"', f'"key_id": {"[" * 100_000}'),
+    ],
+)  # fmt: skip
+def test_read_record__hostile_values(tmp_path: Path, installed: Installed, old: str, new: str) -> None:
+    """JSON of the right form whose values nothing could have written."""
+    write_record(tmp_path / "r", installed)
+    text = (tmp_path / "r").read_text()
+    (tmp_path / "r").write_text(text.replace(old, new, 1))
+
+    assert (tmp_path / "r").read_text() != text
+    with pytest.raises(StoreError, match=r"r: the record of an installed package is damaged; found .*; install"):
+        read_record(tmp_path / "r", installed.path)
+
+
 def test_read_record__missing_or_of_a_newer_store(tmp_path: Path, installed: Installed) -> None:
     """Each is named."""
     with pytest.raises(StoreError, match="cannot be read: No such file or directory; install the package again"):

@@ -72,6 +72,10 @@ def test_servers__that_are_gone_do_not_count(places: Places) -> None:
     (places.serving / "1.json").write_text(json.dumps({**fields, "pid": 1 << 30}))
     (places.serving / "2.json").write_bytes(bytes(20))
     (places.serving / "3.json").write_text('{"pid": 1}')
+    (places.serving / "4.json").write_text(json.dumps({**fields, "pid": 1 << 30, "started": 0}))
+    (places.serving / "5.json").write_text(json.dumps({**fields, "socket": [1]}))
+    (places.serving / "6.json").write_text("[" * 100_000)
+    os.mkfifo(places.serving / "7.json")
 
     assert servers(places, "voice") == []
-    assert len(stale_notes(places.serving)) == 4
+    assert len(stale_notes(places.serving)) == 8

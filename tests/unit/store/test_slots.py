@@ -38,11 +38,14 @@ def test_with_active__moves_the_old_one_to_previous() -> None:
         f'{{"format": 1, "name": "other", "active": "{A}", "previous": null}}',
         '{"format": 1, "name": "voice", "active": "../x", "previous": null}',
         f'{{"format": 1, "name": "voice", "active": "{A}", "previous": 7}}',
+        f'{{"format": 1, "name": "voice", "active": "{A}", "previous": 0}}',
+        f'{{"format": 1, "name": "voice", "active": "{A}", "previous": []}}',
+        "[" * 100_000,
         f'{{"format": 2, "name": "voice", "active": "{A}", "previous": null}}',
     ],
 )  # fmt: skip
 def test_read_slots__damaged(tmp_path: Path, text: str) -> None:
-    """Zero-filled, cut, of another name, leading elsewhere."""
+    """Zero-filled, cut, of another name, leading elsewhere, a previous package that is no id, hostile JSON."""
     path = tmp_path / "voice.json"
     path.write_text(text)
 
