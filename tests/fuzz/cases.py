@@ -130,6 +130,7 @@ _VALUES: tuple[Any, ...] = (
     ["or", *[["and", *[["board", "x"]] * 255]] * 4], ["or", *[["and", *[["board", "x"]] * 250]] * 4],
     values(), values(size=11), {"past": values(offset=64)}, {"x": values(), "past": values()},
 )  # fmt: skip
+_VALUES = tuple(cbor2.loads(cbor2.dumps(value)) for value in _VALUES)  # no part twice: a change of one changed both
 _KEYS = ("a", "b/c", "x y", "x", "y", "past", "section", "name", "at", "whole", "prefix", "target", "graph", "max_abs")
 
 
