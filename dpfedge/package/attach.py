@@ -26,7 +26,7 @@ def attach(package: Package, area: bytes, out: Path) -> None:
     """Write `package` with `area` as its signature area to `out`, which appears whole or not at all.
 
     `out` may be the package's own path; a file that is there keeps its permissions. PackageError when the file system
-    refuses, or the header is of a later version.
+    refuses, the header is of a later version, or the package's own path leads to another file by now.
     """
     old, where = package.header, os.fspath(package.path)
     if old.header_bytes != HEADER_BYTES:
@@ -48,7 +48,7 @@ def attach(package: Package, area: bytes, out: Path) -> None:
         write_at(out, fd, memoryview(area), old.signature_offset)
         call(out, os.fsync, fd)  # the header, written last, never stands before data that is not on disk
         write_at(out, fd, memoryview(pack_header(header)), 0)
-        _check(temporary, package)
+        _check(temporary, package, out)
     except BaseException:
         os.close(fd)
         temporary.unlink(missing_ok=True)
@@ -56,8 +56,11 @@ def attach(package: Package, area: bytes, out: Path) -> None:
     publish(fd, temporary, out)
 
 
-def _check(written: Path, package: Package) -> None:
-    """The new file is the same package."""
+def _check(written: Path, package: Package, out: Path) -> None:
+    """The new file is the same package; in its own place nobody else has put another one, with their signature."""
+    where = os.fspath(package.path)
     with open_package(written, check="fast") as again:
         if again.manifest_sha256 != package.manifest_sha256:
-            raise PackageError("the file changed while it was copied", where=os.fspath(package.path))
+            raise PackageError("the file changed while it was copied", where=where)
+    if out == package.path and not os.path.samestat(os.fstat(package.fileno()), call(out, os.stat, out)):
+        raise PackageError("the file was replaced while it was copied", where=where, remedy="do it again")

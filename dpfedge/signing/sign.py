@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 from collections.abc import Sequence
 from pathlib import Path
 
 from dpfedge import limits
 from dpfedge.errors import UsageError
-from dpfedge.package import open_package
+from dpfedge.package import Package, open_package
 from dpfedge.package.attach import attach
 from dpfedge.signing.area import Signature, message, pack_area
 from dpfedge.signing.check import signatures_of
@@ -25,6 +27,7 @@ def sign_package(path: Path, keys: Sequence[PrivateKey], out: Path | None = None
     """
     place = path.resolve()  # a link stays a link
     with open_package(place, check="full") as package:
+        _wait_for_others(package)
         manifest = package.manifest_bytes()
         signatures = {one.key_id: one for one in signatures_of(package)}
         for key in keys:
@@ -35,3 +38,9 @@ def sign_package(path: Path, keys: Sequence[PrivateKey], out: Path | None = None
                 "too many signatures", where=str(path), found=len(signatures), allowed=limits.SIGNATURES_MAX
             )
         attach(package, pack_area(signatures.values()), place if out is None else out)
+
+
+def _wait_for_others(package: Package) -> None:
+    """Until no other process signs this very file; `attach` finds then that they put another one in its place."""
+    with contextlib.suppress(OSError):  # a file system without locks: what `attach` finds has a gap there
+        fcntl.flock(package.fileno(), fcntl.LOCK_EX)

@@ -58,6 +58,19 @@ def test_attach__a_file_that_changes_meanwhile(package_file: Path, monkeypatch: 
     assert os.listdir(package_file.parent) == [package_file.name]
 
 
+def test_attach__in_place_of_what_somebody_else_signed_meanwhile(package_file: Path) -> None:
+    """Their signature is not lost in silence; another place is nobody's business."""
+    with open_package(package_file) as mine, open_package(package_file) as theirs:
+        attach(theirs, b"theirs", package_file)
+        with pytest.raises(PackageError, match="the file was replaced while it was copied; do it again"):
+            attach(mine, b"mine", package_file)
+        with open_package(package_file) as package:
+            assert package.signature() == b"theirs"
+        attach(mine, b"mine", package_file.with_name("out"))
+
+    assert sorted(os.listdir(package_file.parent)) == sorted([package_file.name, "out"])
+
+
 def test_forged_manifest_offset__is_refused(reseal_file: Callable[..., Path], package_file: Path) -> None:
     """The manifest begins where the last section's end, rounded up, says."""
     with open_package(package_file) as package:

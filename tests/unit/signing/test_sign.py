@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,22 @@ def test_sign__nobody_vouches_for_a_damaged_file(tmp_path: Path, key: PrivateKey
     with pytest.raises(DigestError, match="section is damaged"):
         sign_package(path, [key])
     assert path.read_bytes() == damaged
+
+
+def test_sign__two_at_once(package: Path, key: PrivateKey, other: PrivateKey) -> None:
+    """One waits for the other and is told, so that no signature is lost in silence."""
+    sign_package(package, [other], package.with_name("signed"))
+    with ThreadPoolExecutor(1) as pool:
+        with package.open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            signing = pool.submit(sign_package, package, [key])
+            with pytest.raises(Late):
+                signing.result(0.2)
+            os.replace(package.with_name("signed"), package)
+        with pytest.raises(PackageError, match="the file was replaced while it was copied; do it again"):
+            signing.result(60)
+
+    assert signers(package) == {other.public.id}
 
 
 def test_sign__too_many(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
