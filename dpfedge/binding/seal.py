@@ -13,8 +13,8 @@ from typing import Literal
 from dpfedge.backend.api import Device, sealing
 from dpfedge.binding.bound import Bound
 from dpfedge.binding.sidecar import Sidecar
-from dpfedge.binding.stale import Stale, differences
-from dpfedge.errors import PackageError, Unsupported
+from dpfedge.binding.stale import REMEDY, Stale, differences
+from dpfedge.errors import PackageError, SignatureError, Unsupported
 from dpfedge.package import Package
 from dpfedge.package.sidecar import SealRecord, sidecar_of
 
@@ -22,6 +22,7 @@ __all__ = ["attach_seal", "seal_record"]
 
 Vouch = Callable[[Package], object]
 """Raises SignatureError for a container nobody trusted has signed."""
+_SIGN = "run `dpfedge seal --key KEY` with a key that is trusted here"
 
 
 def attach_seal(bound: Bound, *, check: Literal["fast", "full"] = "fast", vouch: Vouch | None = None) -> Bound:
@@ -40,7 +41,8 @@ def attach_seal(bound: Bound, *, check: Literal["fast", "full"] = "fast", vouch:
         if check == "full":
             sidecar.check(sealed=not seals.compares_sealed)
     except PackageError as error:
-        return replace(bound, stale=(Stale(what, "file", "a sidecar that can be trusted", str(error)),))
+        again = _SIGN if isinstance(error, SignatureError) else REMEDY
+        return replace(bound, stale=(Stale(what, "file", "a sidecar that can be trusted", str(error), again),))
     wanted, found = _facts(sidecar.record), _facts(seal_record(bound))
     if wanted["package"] != found["package"]:  # whatever else differs says nothing about another package's sidecar
         wanted, found = ({"package": facts["package"]} for facts in (wanted, found))

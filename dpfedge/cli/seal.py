@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,11 @@ def run(args: argparse.Namespace) -> int:
         # what a sidecar says now is not what is built from
         bound = bind_here(package, args.board, sidecar=False)
         sealed = build_seal(bound, sidecar_of(path), keys=keys, progress=progress)
+    if sealed is not None and not keys:
+        text = (
+            "nobody has signed it, so only a start with --allow-unsigned uses it; name a key to sign it with: --key KEY"
+        )
+        print(f"dpfedge: warning: {sealed.path}: {text}", file=sys.stderr, flush=True)
     print(_as_json(sealed, time.monotonic() - started) if args.json else _line(sealed, time.monotonic() - started))
     return 0
 

@@ -129,7 +129,7 @@ def test_attach__nobody_trusted_signed_it(bound: Bound) -> None:
     [stale] = attach_seal(bound, vouch=vouch).stale
     assert str(stale) == (
         "seal small.dpfbin.dpfseal: refused: file: wanted a sidecar that can be trusted; "
-        f"found {path}: nobody has signed it; run `dpfedge seal`"
+        f"found {path}: nobody has signed it; run `dpfedge seal --key KEY` with a key that is trusted here"
     )
 
 

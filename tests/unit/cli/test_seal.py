@@ -51,7 +51,20 @@ def test_seal__beside_the_package(package: Path, asked: list[Any], capsys: pytes
 
     out = package.with_name("größe 1.dpfbin.dpfseal")
     assert asked == [("host", False), (out, [])]
-    assert capsys.readouterr().out.startswith(f"{out}: 3.0 MiB in ")
+    told = capsys.readouterr()
+    assert told.out.startswith(f"{out}: 3.0 MiB in ")
+    text = "nobody has signed it, so only a start with --allow-unsigned uses it; name a key to sign it with: --key KEY"
+    assert told.err == f"dpfedge: warning: {out}: {text}\n"
+
+
+def test_seal__signed(package: Path, asked: list[Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """With a key there is nothing to warn of."""
+    assert main(["keygen", "--name", "device", "-o", str(tmp_path / "device.key")]) == 0
+    capsys.readouterr()
+    assert main(["seal", str(package), "--key", str(tmp_path / "device.key")]) == 0
+
+    assert len(asked[-1][1]) == 1
+    assert capsys.readouterr().err == ""
 
 
 def test_seal__json(package: Path, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
