@@ -43,14 +43,15 @@ def add_which_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every server that was asked for; Unavailable when a named one is not there."""
+    """Print every server that was asked for; Unavailable when a named one is not there, its code when it is silent."""
     reports = [_report(server) for server in chosen_servers(args)]
     if args.json:
         print(json.dumps({"servers": reports}, indent=2))
     else:
         lines = [line for report in reports for line in _lines(report)]
         print("\n".join(lines or ["no dpfedge serve process of this user is running"]))
-    return 0
+    named = args.pid is not None or args.socket is not None
+    return Unavailable.exit_code if named and any(report["error"] for report in reports) else 0
 
 
 def chosen_servers(args: argparse.Namespace) -> Sequence[Server]:

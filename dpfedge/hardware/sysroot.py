@@ -33,6 +33,12 @@ def machine_root(sysroot: str | Path = "/") -> Iterator[Path]:
 
     from dpfedge.hardware.unpack import unpack
 
-    with tempfile.TemporaryDirectory(prefix="dpfedge-sysroot-") as folder:
+    try:
+        unpacked = tempfile.TemporaryDirectory(prefix="dpfedge-sysroot-")
+    except OSError as error:  # a machine whose disks are read-only
+        remedy = "name a folder you can write in TMPDIR, or unpack it elsewhere and name that folder"
+        what = f"the recording cannot be unpacked: {error.strerror}"
+        raise UsageError(what, where=f"--sysroot {place}", remedy=remedy) from error
+    with unpacked as folder:
         unpack(place, Path(folder))
         yield Path(folder)

@@ -83,7 +83,7 @@ def test_status__as_json(capsys: Output) -> None:
 
 
 def test_status__of_a_server_that_does_not_answer(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is listed with the reason; the others are not affected."""
+    """It is listed with the reason; the others are not affected. For who named it, it is not available."""
 
     def silent(server: Server) -> dict[str, Any]:
         raise Unavailable("the server does not answer", where=str(server))
@@ -91,6 +91,7 @@ def test_status__of_a_server_that_does_not_answer(capsys: Output, monkeypatch: p
     monkeypatch.setattr(status, "ask", silent)
     assert main(["status"]) == 0
     assert capsys.readouterr().out == "process 7: the server does not answer\n"
+    assert main(["status", "7"]) == 5
 
 
 def test_status__before_the_runtime_is_open(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:

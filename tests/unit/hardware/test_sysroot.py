@@ -31,6 +31,16 @@ def test_root__tar_file_is_a_folder_while_it_is_used(tmp_path: Path) -> None:
     assert not kept.exists()
 
 
+def test_root__tar_file_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said with the way out; a car's disks are read-only."""
+    write_tar({}, tmp_path / "car.tar")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+
+    text = "cannot be unpacked: No such file or directory; name a folder you can write"
+    with pytest.raises(UsageError, match=text), machine_root(tmp_path / "car.tar"):
+        pass
+
+
 @pytest.mark.parametrize(
     ("name", "what"),
     [
