@@ -26,7 +26,7 @@ examples:
   dpfedge top --once --json
 
 CPU is in percent of one core. It ends with Ctrl-C; where stdout is no terminal it prints one table and ends.
-Each look is one GET /v1/status, which reads the memory of each process: milliseconds of kernel time."""
+The server answers one small GET for each look; processor time and memory are read beside it."""
 
 _INTERVAL_MIN_S, _INTERVAL_MAX_S = 0.2, 3600.0
 _ONCE_S = 0.5  # rates need two looks

@@ -217,17 +217,21 @@ class Engine:
         """The most bytes one `send_audio` takes."""
         return self._source["decoder"].slot_bytes
 
-    def status(self) -> dict[str, Any]:
-        """Stages, links, and this process, for people and metrics."""
+    def status(self, *, memory: bool = True) -> dict[str, Any]:
+        """Stages, links, and this process, for people and metrics; memory figures take the kernel milliseconds."""
+
+        def held(pid: int) -> dict[str, int]:
+            return memory_of(pid) if memory else {}
+
         stages = {
             name: {
                 "state": state.state, "pid": state.pid, "restarts": state.restarts, "load_ms": state.load_ms,
-                "warm_ms": state.warm_ms, "facts": dict(state.facts), **memory_of(state.pid),
+                "warm_ms": state.warm_ms, "facts": dict(state.facts), **held(state.pid),
             }
             for name, state in self.supervisor.stages.items()
         }  # fmt: skip
-        own = {"pid": os.getpid(), **memory_of(os.getpid())}
-        zygote = {"pid": self.supervisor.zygote_pid, **memory_of(self.supervisor.zygote_pid)}
+        own = {"pid": os.getpid(), **held(os.getpid())}
+        zygote = {"pid": self.supervisor.zygote_pid, **held(self.supervisor.zygote_pid)}
         sidecar, stale = self.bound.sidecar, [str(line) for line in self.bound.stale]
         seal = {"path": None if sidecar is None else str(sidecar.package.path), "stale": stale}
         return {"stages": stages, "server": own, "zygote": zygote, "links": self.link_stats(), "seal": seal}

@@ -39,7 +39,7 @@ class Recorder:
     def __call__(self, bound: Bound) -> Observer:
         number, package = next(self._numbers), bound.package
         links = [spec.name for spec in Graph.from_manifest(package.manifest.pipeline, str(package.path)).links()]
-        sampling = package.manifest.pipeline["stages"].get("llm", {}).get("sampling", {})
+        sampling = package.manifest.pipeline["stages"].get("llm", {}).get("sampling") or {}
         self.file.describe(
             number,
             {

@@ -122,9 +122,9 @@ class AsyncRuntime:
         """Threads that the board gives a stage here."""
         return place(stage, self._engine.bound.board.placement).threads
 
-    def status(self) -> dict[str, Any]:
-        """Stages, memory and link counters."""
-        status = self._engine.status()
+    def status(self, *, memory: bool = True) -> dict[str, Any]:
+        """Stages, link counters and, unless it is not wanted, memory."""
+        status = self._engine.status(memory=memory)
         manifest, board = self._engine.bound.package.manifest, self._engine.bound.board.id
         status |= {"package": manifest.name, "version": manifest.version, "board": board}
         return status | {"requests": len(self._dispatcher.open)}

@@ -91,5 +91,5 @@ class ServedRuntime(Protocol):
     async def close(self) -> None:
         """End every stage."""
 
-    def status(self) -> dict[str, Any]:
-        """Stages, links and requests as they are now."""
+    def status(self, *, memory: bool = True) -> dict[str, Any]:
+        """Stages, links and requests as they are now; `memory`: what each process holds, too."""

@@ -112,10 +112,12 @@ class Provider:
         stage, state = next(late, (None, "starting"))
         return NotReady(f"not ready: {state}", stage=stage, remedy="poll /readyz and try again")
 
-    async def status(self) -> Mapping[str, Any]:
+    async def status(self, *, memory: bool = True) -> Mapping[str, Any]:
         """The runtime's own status, read beside the event loop (memory figures take the kernel milliseconds)."""
         if self._current is None or self.cut.is_set():
             return {}
+        if not memory:
+            return self._current.runtime.status(memory=False)
         return await asyncio.to_thread(self._current.runtime.status)
 
     @contextlib.contextmanager

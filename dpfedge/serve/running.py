@@ -117,15 +117,18 @@ def _connected(path: str) -> socket.socket:
     return link
 
 
-def ask(server: Server) -> dict[str, Any]:
-    """What the server answers to GET /v1/status; Unavailable when it does not answer, or not like a server."""
+def ask(server: Server, *, memory: bool = True) -> dict[str, Any]:
+    """What the server answers to GET /v1/status; Unavailable when it does not answer, or not like a server.
+
+    Without `memory` it costs the server next to nothing.
+    """
     connections = [_UnixConnection(path) for path in server.paths]
     connections += [http.client.HTTPConnection(*place, timeout=_TIMEOUT_S) for place in server.ports]  # type: ignore[misc]
     if not connections:
         raise Unavailable("the server does not listen yet", where=str(server), remedy="try again in a moment")
     with contextlib.closing(connections[0]) as connection:
         try:
-            connection.request("GET", "/v1/status")
+            connection.request("GET", "/v1/status" if memory else "/v1/status?memory=no")
             answer = connection.getresponse()
             told = json.loads(answer.read(_ANSWER_MAX_BYTES))
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A running server looked at twice in, what it does per second and what it is now out, as plain data with units.
 
-Everything is read from /v1/status, /proc and /sys; the server counts nothing more for it.
+Everything is read from /v1/status, /proc and /sys; the server counts nothing more for it, and adds up no memory.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dpfedge.errors import Unavailable
-from dpfedge.pipeline.processes import cpu_seconds
+from dpfedge.pipeline.processes import cpu_seconds, memory_of
 from dpfedge.serve.running import Server, ask
 
 __all__ = ["Look", "activity", "look", "temperatures"]
@@ -25,27 +25,34 @@ _ZONES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One server at one moment. `told`: its status; `error`: why it gave none; `cpu_s`: processor time by pid."""
+    """One server at one moment. `told`: its status; `error`: why it gave none.
+
+    By process id, for those that could be read: `cpu_s`, processor time, and `pss`, memory in bytes.
+    """
 
     server: Server
     at_ns: int
     told: Mapping[str, Any]
     cpu_s: Mapping[int, float]
+    pss: Mapping[int, int] = field(default_factory=dict)
     error: str | None = None
 
 
 def look(server: Server) -> Look:
     """Ask a server, and the kernel about its processes."""
     try:
-        told, error = ask(server), None
+        told, error = ask(server, memory=False), None
     except Unavailable as gone:
         told, error = {}, str(gone)
     used: dict[int, float] = {}
+    held: dict[int, int] = {}
     for _, row in _rows(told):
         # processes end while they are looked at
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            used[row["pid"]] = cpu_seconds(row["pid"])
-    return Look(server, time.monotonic_ns(), told, used, error)
+        with contextlib.suppress(OSError, LookupError, ValueError):
+            pid = int(row["pid"])
+            used[pid] = cpu_seconds(pid)
+            held[pid] = memory_of(pid)["pss_bytes"]
+    return Look(server, time.monotonic_ns(), told, used, held, error)
 
 
 def activity(now: Look, before: Look | None = None) -> dict[str, Any]:
@@ -56,7 +63,7 @@ def activity(now: Look, before: Look | None = None) -> dict[str, Any]:
     processes = [
         {
             "name": name, "pid": row.get("pid"), "state": row.get("state"), "restarts": row.get("restarts"),
-            "cpu_percent": _cpu(now, before, row.get("pid"), seconds), "pss_bytes": row.get("pss_bytes"),
+            "cpu_percent": _cpu(now, before, row.get("pid"), seconds), "pss_bytes": now.pss.get(row.get("pid", 0)),
         }
         for name, row in _rows(told)
     ]  # fmt: skip

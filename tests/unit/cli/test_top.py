@@ -29,11 +29,11 @@ class Looks:
         self.count += 1
         told = {
             "ready": True, "package": "toy", "version": "1", "board": "host", "requests": 1, "last_turn": LAST,
-            "server": {"pid": server.pid, "pss_bytes": 5 * 10**6},
+            "server": {"pid": server.pid},
             "stages": {"llm": {"state": "failed", "pid": 9, "restarts": 3}},
             "links": {"llm.sink": {**LINK, "sent": 10 * self.count}},
         }  # fmt: skip
-        return Look(server, self.count * 10**9, told, {server.pid: float(self.count)})
+        return Look(server, self.count * 10**9, told, {server.pid: float(self.count)}, {server.pid: 5 * 10**6})
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ from dpfedge.errors import (
 )
 from dpfedge.limits import REQUESTS_MAX
 from dpfedge.pipeline.engine import Engine
+from dpfedge.pipeline.observer import Observer
 from dpfedge.pipeline.prepare import Prepared
 from dpfedge.pipeline.wire import receive_message
 from dpfedge.stage.api import Kind, Mode
@@ -85,7 +86,7 @@ def package(tmp_path: Path) -> Package:
     return one
 
 
-def _start(package: Package, checking: Any = None) -> Engine:
+def _start(package: Package, checking: Any = None, observe: Any = None) -> Engine:
     board = SimpleNamespace(id="host", placement={})
     bound: Any = SimpleNamespace(
         package=package, board=board, target=SimpleNamespace(models={}), chosen=CHOSEN, sidecar=None, stale=("why",),
@@ -93,7 +94,7 @@ def _start(package: Package, checking: Any = None) -> Engine:
     )  # fmt: skip
     zygote: Any = ToyZygote()
     located: Any = None
-    return Engine.start(Prepared(zygote, bound, located, checking), Nobody())
+    return Engine.start(Prepared(zygote, bound, located, checking), Nobody(), observe)
 
 
 @pytest.fixture
@@ -104,9 +105,42 @@ def engine(package: Package) -> Iterator[Engine]:
     one.stop()
 
 
+class Notes(Observer):
+    """Keeps what it is told, and every message."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.tap = self
+
+    def closed(self, key: int) -> None:
+        self.told.append(("closed", key))
+
+    def cancelled(self, key: int, before: int) -> None:
+        self.told.append(("cancelled", key, before))
+
+    def sent(self, link: str, descriptor: Any, payload: memoryview) -> None:
+        self.told.append((link, descriptor.request, bytes(payload)))
+
+    def received(self, link: str, lease: Any) -> None:
+        return
+
+
 def _up(engine: Engine) -> None:
     for state in engine.supervisor.stages.values():
         state.served, state.state = True, "ready"
+
+
+def test_observer__is_told_of_requests_and_messages(package: Package) -> None:
+    """It is made with the package; a runtime nobody observes has none, and its ports are their own."""
+    notes = Notes()
+    engine = _start(package, observe=lambda bound: notes if bound.package is package else Observer())
+    key = engine.open_request(Nobody())
+    engine.send_text("llm", key, Kind.TEXT, "hi", 3)
+    engine.cancel_turns(key, 4)
+    engine.close_request(key)
+    engine.stop()
+
+    assert notes.told == [("source.llm", key, b"hi"), ("cancelled", key, 4), ("closed", key)]
 
 
 def test_start__tells_the_zygote_which_file_it_must_be(engine: Engine, package: Package) -> None:
@@ -321,4 +355,6 @@ def test_status__tells_of_every_part(engine: Engine) -> None:
     assert status["seal"] == {"path": None, "stale": ["why"]}
     assert status["server"]["pid"] == os.getpid()
     assert status["links"]["source.llm"]["sent"] == 0
+    assert "pss_bytes" in status["server"]
+    assert "pss_bytes" not in engine.status(memory=False)["server"]
     assert engine.facts() == {"decoder": {}, "llm": {}}

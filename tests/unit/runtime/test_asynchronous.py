@@ -15,7 +15,8 @@ from made_runtime import CHAT, Car, run, settle
 
 from dpfedge.errors import Busy, InputError, StageDied, UsageError
 from dpfedge.pipeline.events import Failed, TextDelta, TurnDone
-from dpfedge.runtime import AudioFormat, Sampling
+from dpfedge.pipeline.observer import Observer
+from dpfedge.runtime import AsyncRuntime, AudioFormat, Sampling
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.stage.failure import describe
 
@@ -302,5 +303,66 @@ def test_ask__raises_a_failed_turn_and_leaves() -> None:
         with pytest.raises(InputError):
             await task
         assert car.nothing_open()
+
+    run(test)
+
+
+class Told(Observer):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def opened(self, key: int, mode: Mode) -> None:
+        self.told.append(("opened", key, mode))
+
+    def ended(self, key: int, mode: Mode, event: TurnDone | Failed) -> None:
+        self.told.append(("ended", key, mode, type(event), event.turn))
+
+    def stage_ready(self, name: str) -> None:
+        self.told.append(("ready", name))
+
+    def stage_died(self, name: str) -> None:
+        self.told.append(("died", name))
+
+
+def test_observer__is_told_of_turns_and_stages() -> None:
+    """Of single requests, of a conversation's turns, of failures; on the loop."""
+
+    async def test() -> None:
+        car, told = Car(), Told()
+        car.runtime = AsyncRuntime(car.engine, car.dispatcher, told)  # type: ignore[arg-type]
+        car.engine.answers["llm"] = CHAT
+        async for _ in car.runtime.chat([]):
+            pass
+        car.engine.answers["llm"] = []
+        session = await car.runtime.converse()
+        car.engine.say(session.key, "decoder", Kind.FAILED, describe(InputError("bad"), "decoder"), 1024)
+        car.dispatcher.stage_ready("llm")
+        car.dispatcher.stage_died("voice")
+        await settle()
+        await car.runtime.end(session)
+
+        chat, talk = 65536, session.key
+        assert told.told[:5] == [
+            ("opened", chat, Mode.CHAT), ("ended", chat, Mode.CHAT, TurnDone, 1),
+            ("opened", talk, Mode.CONVERSE), ("ended", talk, Mode.CONVERSE, Failed, 1024), ("ready", "llm"),
+        ]  # fmt: skip
+        assert told.told[5] == ("died", "voice")
+
+    run(test)
+
+
+def test_observer__hears_of_a_request_that_failed() -> None:
+    """Turn 0 is the whole of it; who reads it gets the error all the same."""
+
+    async def test() -> None:
+        car, told = Car(), Told()
+        car.runtime = AsyncRuntime(car.engine, car.dispatcher, told)  # type: ignore[arg-type]
+        car.engine.answers["llm"] = [(Kind.FAILED, describe(InputError("bad"), "llm"), 1)]
+        with pytest.raises(InputError):
+            async for _ in car.runtime.chat([]):
+                pass
+        assert told.told[1:] == [("ended", 65536, Mode.CHAT, Failed, 0)]
 
     run(test)

@@ -155,9 +155,11 @@ class FakeRuntime:
     async def close(self) -> None:
         self.ready = False
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, memory: bool = True) -> dict[str, Any]:
         states = {name: "ready" if self.warm.is_set() and self.ready else "starting" for name in self.facts}
-        stages = {name: {"state": state, "pid": 1, "restarts": 0, "rss_bytes": 5} for name, state in states.items()}
+        stages = {name: {"state": state, "pid": 1, "restarts": 0} for name, state in states.items()}
+        for row in stages.values() if memory else ():
+            row["rss_bytes"] = 5
         link = {"sent": 4, "received": 4, "dropped": 0, "copies": 1, "copied_bytes": 9, "depth": 0, "in_flight": 0}
         return {"stages": stages, "links": {"llm.voice": link}}
 

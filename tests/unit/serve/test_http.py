@@ -291,6 +291,18 @@ def test_health__answers_while_stages_warm_up(own: Any) -> None:
     assert chat.json()["error"]["stage"] == "decoder"
 
 
+def test_status__with_the_last_turn_and_without_memory(own: Any) -> None:
+    """Memory takes the kernel milliseconds: who asks often leaves it out."""
+    with httpx.Client(base_url=own.url) as client:
+        before = client.get("/v1/status").json()
+        client.post(CHAT, json=SAY)
+        light = client.get("/v1/status?memory=no").json()
+
+    assert (before["last_turn"], before["stages"]["llm"]["rss_bytes"]) == (None, 5)
+    assert "rss_bytes" not in light["stages"]["llm"]
+    assert (light["last_turn"]["mode"], light["last_turn"]["finish"]) == ("chat", "stop")
+
+
 def test_metrics__count_requests_turns_tokens_and_links(own: Any) -> None:
     """Prometheus text with the figures of what happened."""
     with httpx.Client(base_url=own.url) as client:

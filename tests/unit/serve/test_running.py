@@ -106,6 +106,11 @@ def test_ask__over_a_unix_socket(answer: Answer) -> None:
     assert ask(Server(1, (str(answer(response(b'{"ready": true}'))),))) == {"ready": True}
 
 
+def test_ask__without_memory(answer: Answer) -> None:
+    """The same answer, which is cheaper."""
+    assert ask(Server(1, (str(answer(response(b"{}"))),)), memory=False) == {}
+
+
 @pytest.mark.parametrize(
     ("data", "what"),
     [

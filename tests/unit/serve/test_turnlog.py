@@ -148,3 +148,13 @@ def test_dash__is_stdout(capfd: pytest.CaptureFixture[str]) -> None:
     log(DONE)
     log.close()
     assert json.loads(capfd.readouterr().out)["turn"] == 1024
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_disk__that_is_really_full() -> None:
+    """The kernel's own answer."""
+    log = TurnLog(Path("/dev/full"))
+    log(DONE)
+    log(DONE)
+    log.close()
+    assert log.failed == 2

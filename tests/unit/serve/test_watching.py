@@ -18,8 +18,8 @@ SERVER = Server(7, ("/run/x.sock",))
 LINK = {"depth": 1, "loaned": 2, "in_flight": 3, "sent": 40, "dropped": 4, "corrupt": 5, "copies": 6}
 TOLD: dict[str, Any] = {
     "package": "toy", "version": "1", "board": "host", "ready": True, "requests": 2, "active": 3, "last_turn": None,
-    "server": {"pid": 7, "pss_bytes": 10}, "zygote": {"pid": 8},
-    "stages": {"llm": {"state": "ready", "pid": 9, "restarts": 1, "pss_bytes": 20}, "odd": "nonsense"},
+    "server": {"pid": 7}, "zygote": {"pid": 8},
+    "stages": {"llm": {"state": "ready", "pid": 9, "restarts": 1}, "odd": "nonsense"},
     "links": {"llm.sink": LINK},
 }  # fmt: skip
 
@@ -27,7 +27,7 @@ TOLD: dict[str, Any] = {
 def test_activity__of_two_looks() -> None:
     """Processor time and messages per second; the rest as it is now."""
     before = Look(SERVER, 0, {**TOLD, "links": {"llm.sink": {**LINK, "sent": 20}}}, {7: 1.0, 9: 5.0})
-    found = activity(Look(SERVER, 2 * 10**9, TOLD, {7: 1.5, 9: 8.0}), before)
+    found = activity(Look(SERVER, 2 * 10**9, TOLD, {7: 1.5, 9: 8.0}, {9: 20}), before)
 
     rows = {row["name"]: row for row in found["processes"]}
     assert {name: row["cpu_percent"] for name, row in rows.items()} == {"server": 25.0, "zygote": None, "llm": 150.0}
@@ -51,10 +51,12 @@ def test_activity__of_one_look_has_no_rates() -> None:
 def test_look__asks_server_and_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is gone has used nothing; a server that does not answer is an error in its place."""
     told = {"server": {"pid": os.getpid()}, "stages": {"llm": {"pid": 2**30}}}
-    monkeypatch.setattr(watching, "ask", lambda server: told)
-    assert list(look(SERVER).cpu_s) == [os.getpid()]
+    monkeypatch.setattr(watching, "ask", lambda server, memory: told)
+    found = look(SERVER)
+    assert list(found.cpu_s) == list(found.pss) == [os.getpid()]
+    assert found.pss[os.getpid()] > 1 << 20
 
-    def silent(server: Server) -> Any:
+    def silent(server: Server, memory: bool) -> Any:
         raise Unavailable("the server does not answer")
 
     monkeypatch.setattr(watching, "ask", silent)

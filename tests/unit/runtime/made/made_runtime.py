@@ -95,7 +95,7 @@ class ToyEngine:
     def say(self, key: int, stage: str, kind: Kind, data: Any, turn: int = 1) -> None:
         self.receivers[key].receive(stage, Words(kind, data, turn), 5, False)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, memory: bool = True) -> dict[str, Any]:
         return {"stages": {}}
 
     def wait_ready(self) -> None:
