@@ -45,11 +45,27 @@ class ServerSwitch:
 
     def __init__(self, warmed: Sequence[Server], id: str) -> None:
         self.servers, self._id = warmed, id
+        self.moved = False
 
     def commit(self) -> None:
-        """Every server gives new requests to the new package; StoreError names one that does not."""
+        """Every server gives new requests to the new package; StoreError names one that does not.
+
+        Once one of them does there is no way back: a server that is gone then starts with the new package anyway.
+        """
+        failed: list[tuple[Server, StoreError]] = []
         for server in self.servers:
-            _tell(server, "switch", self._id, _TELL_S)
+            try:
+                _tell(server, "switch", self._id, _TELL_S)
+                self.moved = True
+            except StoreError as error:
+                failed.append((server, error))
+        if failed and not self.moved:
+            raise failed[0][1]
+        for server, why in failed:
+            if server.alive():
+                what = "the new package is active, and this server serves the old one on"
+                where, found = f"server pid {server.pid}", why.found or why.what
+                raise StoreError(what, where=where, found=found, remedy="end it and start it again") from why
 
     def drop(self) -> None:
         """Tell every server to forget the new package; one that is gone has."""
@@ -87,12 +103,20 @@ def _tell(server: Server, what: str, id: str, timeout_s: float) -> None:
         answer = connection.getresponse()
         status, data = answer.status, answer.read(_ANSWER_MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        remedy = "the slots are as they were; end the server and start it again"
-        raise StoreError(f"the running server does not answer: {error}", where=where, remedy=remedy) from error
+        raise _silent(server, f"the running server does not answer: {error}") from error
     finally:
         connection.close()
     if status != 200:
         raise _refused(where, data)
+
+
+def _silent(server: Server, what: str, found: str | None = None) -> StoreError:
+    """It cannot be told anything: `what` says why, unless it is gone."""
+    remedy = "end the server and start it again"
+    if not server.alive():
+        what, remedy = "the running server ended meanwhile", "see its log, and start it again"
+    where = f"server pid {server.pid}"
+    return StoreError(what, where=where, found=found, remedy=f"the slots are as they were; {remedy}")
 
 
 def _refused(where: str, data: bytes) -> StoreError:
@@ -120,7 +144,8 @@ def _socket_of(server: Server) -> str:
     try:
         owner = os.stat(server.socket).st_uid
     except OSError as error:
-        raise StoreError(f"its socket cannot be reached: {error.strerror}", where=where, found=server.socket) from error
+        what = f"its socket cannot be reached: {error.strerror}"
+        raise _silent(server, what, found=server.socket) from error
     if owner != os.geteuid():
         raise StoreError(
             "the running server belongs to another user", where=where, found=f"user {owner}",

@@ -98,8 +98,9 @@ def _server(fields: Mapping[str, Any]) -> Server:
 
 
 def _start_of(pid: int) -> int:
-    """Field 22 of /proc/PID/stat; 0 for a process that is not there."""
+    """Field 22 of /proc/PID/stat; 0 for a process that is not there, or ended and nobody asked how."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return 0 if fields[0] == b"Z" else int(fields[19])
     except (OSError, IndexError, ValueError):
         return 0

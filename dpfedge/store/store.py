@@ -33,7 +33,10 @@ __all__ = ["Activate", "Entry", "Installation", "Store", "Switch"]
 
 
 class Switch(Protocol):
-    """A running server that has the new package warm beside the old one."""
+    """Running servers that have the new package warm beside the old one."""
+
+    moved: bool
+    """Whether one of them gives new requests to the new package."""
 
     def commit(self) -> None:
         """New requests go to the new package from now on; DpfError when they do not."""
@@ -224,8 +227,9 @@ class Store:
             switch.commit()
         except BaseException:
             switch.drop()
-            with changing(place):
-                _put_back(place, name, before)
+            if not switch.moved:
+                with changing(place):
+                    _put_back(place, name, before)
             raise
 
     # --- what is there ---

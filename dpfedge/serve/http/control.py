@@ -6,6 +6,8 @@ Only over the server's Unix socket, whose file lets its user in and nobody else;
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -17,6 +19,9 @@ from dpfedge.serve.http.fields import read_fields, text
 from dpfedge.serve.switcher import Switcher
 
 __all__ = ["control"]
+
+_HEARD_S = 0.02
+"""In which a server that stood still hears that who asked it has left."""
 
 
 async def control(request: Request) -> Response:
@@ -37,10 +42,14 @@ async def _do(request: Request) -> None:
     if over_tcp or what not in ("warm", "switch", "drop"):
         raise RequestError("no such endpoint", status=404, where=f"POST {request.url.path}"[:200], code="http_404")
     id = read_fields(await read_json(request), {"id": text(64, 64)}, required=("id",))["id"]
-    if what == "switch":
-        switcher.switch(id)
-    elif what == "drop":
+    if what == "drop":
         await switcher.drop(id)
-    else:
-        # an install that was killed wants no spare
-        await while_wanted(request.app.state.provider, switcher.warm(id), lambda: gone(request.receive))
+        return
+    # an install that was killed wants no spare; one that gave up waiting has put the slots back
+    work = switcher.warm(id) if what == "warm" else _switch(switcher, id)
+    await while_wanted(request.app.state.provider, work, lambda: gone(request.receive))
+
+
+async def _switch(switcher: Switcher, id: str) -> None:
+    await asyncio.sleep(_HEARD_S)
+    switcher.switch(id)

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,31 @@ def test_switching__one_of_two_refuses(
         switching(places)(package)
 
     assert [path for path, _ in server.asked] == [f"/v1/control/{what}" for what in ("warm", "warm", "drop")]
+
+
+def test_commit__one_of_two_does_not_switch(places: Places, server: ToyServer, package: Any) -> None:
+    """No way back for the first; the other is named if it is there, and forgotten if it is gone."""
+    one = serving.servers(places, "voice")[0]
+    switch = control.ServerSwitch([one, one], package.id)
+    server.answers = [(200, {}), (500, {"error": {"message": "no such spare"}})]
+    with pytest.raises(StoreError) as caught:
+        switch.commit()
+
+    assert switch.moved
+    assert str(caught.value) == (
+        f"server pid {os.getpid()}: the new package is active, and this server serves the old one on; "
+        "found no such spare; end it and start it again"
+    )
+    switch = control.ServerSwitch([one, replace(one, pid=1 << 30, socket=f"{one.socket}.gone")], package.id)
+    switch.commit()
+    assert switch.moved
+
+
+def test_commit__nobody_switches(places: Places, server: ToyServer, package: Any) -> None:
+    """Then all is as before, and a server that is gone is said to be."""
+    one = replace(serving.servers(places, "voice")[0], pid=1 << 30, socket="/gone")
+    switch = control.ServerSwitch([one], package.id)
+    with pytest.raises(StoreError, match="the running server ended meanwhile; found /gone; the slots are as they were"):
+        switch.commit()
+
+    assert not switch.moved

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dpfedge.store.places import Places, runtime_folder
-from dpfedge.store.serving import announce, servers, stale_notes
+from dpfedge.store.serving import Server, _start_of, announce, servers, stale_notes
 
 
 @pytest.fixture
@@ -79,3 +80,14 @@ def test_servers__that_are_gone_do_not_count(places: Places) -> None:
 
     assert servers(places, "voice") == []
     assert len(stale_notes(places.serving)) == 8
+
+
+def test_servers__that_ended_and_were_not_waited_for_do_not_count(places: Places) -> None:
+    """A zombie answers nothing; in a container whose first process waits for nobody it stays for ever."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        server = Server(process.pid, _start_of(process.pid), str(places.root), "voice", None)
+        assert server.alive()
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+        assert not server.alive()

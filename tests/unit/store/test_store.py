@@ -26,7 +26,7 @@ class ToySwitch:
     """A server's answer; `calls` are what it was told."""
 
     def __init__(self, refusal: Exception | None = None) -> None:
-        self.refusal, self.calls = refusal, list[str]()
+        self.refusal, self.calls, self.moved = refusal, list[str](), False
 
     def commit(self) -> None:
         self.calls.append("commit")
@@ -267,6 +267,17 @@ def test_activate__a_server_that_cannot_leaves_the_old_state(store: Store, make:
         store.install(make("1", "other"), judge, lambda installed: ToySwitch(StoreError("gone")))
 
     assert [entry.name for entry in store.list()] == ["voice"]
+
+
+def test_activate__the_new_slots_stay_once_a_server_has_switched(store: Store, make: Make, judge: Any) -> None:
+    """Another one did not: the error says so, and both slots and the first server have the new package."""
+    store.install(make("1"), judge)
+    switch = ToySwitch(StoreError("one serves the old one on"))
+    switch.moved = True
+    with pytest.raises(StoreError, match="one serves the old one on"):
+        store.install(make("2"), judge, lambda installed: switch)
+
+    assert store.active("voice").version == "2"
 
 
 def test_activate__slots_that_cannot_be_written_drop_the_server(

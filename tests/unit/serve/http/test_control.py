@@ -41,8 +41,8 @@ class ToyProvider:
         self.cut = asyncio.Event()
 
 
-def post(switcher: Any, what: str, body: Any, server: Any = None) -> tuple[int, Any]:
-    """Status and body of the answer; `server` None is a Unix socket."""
+def post(switcher: Any, what: str, body: Any, server: Any = None, *, leaves: bool = False) -> tuple[int, Any]:
+    """Status and body of the answer; `server` None is a Unix socket; whoever `leaves` does so at once."""
 
     async def ask() -> tuple[int, Any]:
         app: Any = create_app(ToyProvider(), switcher)  # type: ignore[arg-type]
@@ -57,6 +57,8 @@ def post(switcher: Any, what: str, body: Any, server: Any = None) -> tuple[int, 
         sent: list[Any] = []
 
         async def receive() -> Any:
+            if not messages and leaves:
+                return {"type": "http.disconnect"}
             if not messages:
                 await asyncio.sleep(3600)
             return messages.pop(0)
@@ -78,6 +80,14 @@ def test_control__does_what_it_is_told() -> None:
             assert post(switcher, what, {"id": ID}, server) == (200, {"done": True})
 
     assert switcher.told == [("warm", ID), ("switch", ID), ("drop", ID)] * 2
+
+
+def test_control__switches_for_nobody_who_left() -> None:
+    """The server stood still, and the slots are those of before by now."""
+    switcher = ToySwitcher()
+    post(switcher, "switch", {"id": ID}, leaves=True)
+
+    assert switcher.told == []
 
 
 def test_control__refusals_carry_the_exit_code() -> None:
