@@ -6,6 +6,7 @@ A seal that does not fit is never used and never built anew here: the package ru
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
@@ -28,7 +29,7 @@ _SIGN = "run `dpfedge seal --key KEY` with a key that is trusted here"
 def attach_seal(bound: Bound, *, check: Literal["fast", "full"] = "fast", vouch: Vouch | None = None) -> Bound:
     """`bound` with the sidecar beside its package, if there is one and it fits; otherwise with why it does not."""
     path = sidecar_of(bound.package.path)
-    if not path.exists():
+    if not os.path.lexists(path):
         return bound
     what = f"seal {path.name}"
     seals = sealing(bound.backend)

@@ -157,6 +157,14 @@ def test_attach__damaged_inside(bound: Bound, recorder: Any, compares: bool) -> 
     assert compares or "section 'sealed'" in str(found.stale[0])
 
 
+def test_attach__a_link_to_nowhere(bound: Bound) -> None:
+    """Somebody put the seal on a disk that is not there: that is said."""
+    sidecar_of(bound.package.path).symlink_to("gone")
+
+    [stale] = attach_seal(bound).stale
+    assert "No such file or directory" in str(stale)
+
+
 def test_attach__a_package_in_its_place(bound: Bound) -> None:
     """A package under a sidecar's name is not taken for one."""
     path = sidecar_of(bound.package.path)
