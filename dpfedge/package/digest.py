@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,8 @@ def check_sections(
     """
     from concurrent.futures import ThreadPoolExecutor  # binding checks no section and must not pay for it
 
-    file = _File(fd, path, given_up)
+    ended = threading.Event()
+    file = _File(fd, path, lambda: ended.is_set() or given_up())
     largest_first = sorted(filter(only, manifest.sections), key=lambda section: -section.size)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="digest") as pool:
         jobs = [pool.submit(_check_section, file, section) for section in largest_first]
@@ -66,6 +68,7 @@ def check_sections(
             for job in jobs:
                 job.result()
         finally:
+            ended.set()  # after a Ctrl-C, say, nobody waits for the rest of a large section
             pool.shutdown(cancel_futures=True)
 
 

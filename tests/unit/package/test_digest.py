@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import xxhash
 
 from dpfedge.errors import FormatError
-from dpfedge.package import digest, open_package
+from dpfedge.package import PackageWriter, digest, open_package
 from dpfedge.package.layout import unpack_header
 
 
@@ -43,3 +47,25 @@ def test_check_sections__file_cut_meanwhile(package_file: Path) -> None:
 
         with pytest.raises(FormatError, match="byte 65636: the file was cut while it was read"):
             digest.check_sections(file.fileno(), header, package.manifest, package_file)
+
+
+def test_check_sections__ctrl_c_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not first when the section that is being read was read to its end, which takes minutes for a large one."""
+    path = tmp_path / "large.dpfbin"
+    with PackageWriter(path, name="large", version="1") as writer:
+        writer.add("w", "weights", bytes(1000 * 64))
+        writer.finish({})
+    monkeypatch.setattr(digest, "CHUNK_BYTES", 64)
+    preadv, reads = os.preadv, []
+
+    def slow(fd: int, buffers: list[memoryview], offset: int) -> int:
+        if len(reads) == 50:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        reads.append(offset)
+        time.sleep(0.001)
+        return preadv(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", slow)
+    with pytest.raises(KeyboardInterrupt):
+        open_package(path)
+    assert len(reads) < 500
