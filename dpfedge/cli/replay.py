@@ -30,7 +30,8 @@ examples:
 
 A recording has words and samples only if the server ran with --flight-audio; without them nothing can be repeated.
 Answers are the same only where nothing is left to chance: with temperature 0 (the demo's default) or a seed. Others,
-and turns that were interrupted or during which a stage died, are named and not compared. Exit code 1: a difference."""
+and turns that were interrupted or during which a stage died, are named and not compared. A voice's samples also depend
+on what it said before: they are compared while all of that is in the recording. Exit code 1: a difference."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +73,7 @@ async def _replay(
         digest = runtime.manifest_sha256
         recorded = {facts.get("manifest") for facts in recording.runtimes.values()}
         notes = [] if recorded <= {digest} else ["note: the recording is of another package, or of more than one"]
-        results = [await replay(runtime, one, recording.runtimes.get(one.runtime, {})) for one in requests]
+        results = await replay(runtime, requests, recording.runtimes, from_start=not any(recording.complete_since_ns))
     return notes, results
 
 
@@ -84,6 +85,8 @@ def _lines(results: Sequence[Replayed]) -> Iterator[str]:
             continue
         yield f"{head}: {len(one.compared)} turns compared, {'different' if one.differences else 'the same'}"
         yield from (f"  turn {turn}: not compared: it was interrupted" for turn in one.skipped_turns)
+        if not one.sound:
+            yield "  samples not compared: the voice's noise depends on all it said before, which was not all repeated"
         yield from (f"  {text}" for text in one.differences)
     if not any(one.compared for one in results):
         yield "nothing could be compared"

@@ -40,12 +40,14 @@ class Recorder:
         number, package = next(self._numbers), bound.package
         links = [spec.name for spec in Graph.from_manifest(package.manifest.pipeline, str(package.path)).links()]
         sampling = package.manifest.pipeline["stages"].get("llm", {}).get("sampling") or {}
+        voice = package.manifest.pipeline["stages"].get("voice", {})
         self.file.describe(
             number,
             {
                 "package": package.manifest.name, "version": package.manifest.version,
                 "manifest": package.manifest_sha256, "board": bound.board.id, "links": links, "audio": self._audio,
                 "temperature": sampling.get("temperature", 0.0), "seed": sampling.get("seed"),
+                "noiseless": voice.get("noise_scale") == 0 and voice.get("noise_w") == 0,
             },
         )  # fmt: skip
         # at most one runtime lives beside another, so neighbours in number never share a lane of the sink's thread

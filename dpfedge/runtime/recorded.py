@@ -45,6 +45,8 @@ class Given:
     payload: bytes = b""
     ended_before: int = 0
     """Turns of the request that had ended before it."""
+    progress: tuple[tuple[int, int], ...] = ()
+    """Turns that had begun and not ended before it, each with how many pieces of words had come of it."""
     cancel_before: int = 0
 
 
@@ -61,7 +63,19 @@ class RecordedRequest:
     interrupted: set[int] = field(default_factory=set)
     ended: int = 0
     closed: bool = False
+    closed_ns: int = 0
+    pieces: dict[int, int] = field(default_factory=dict)
+    """Messages with words, by turn."""
     problem: str | None = None
+
+    @property
+    def voiced(self) -> bool:
+        """Whether the voice had a part in it."""
+        return any(one.audio for one in self.turns.values()) or "voice" in {one.stage for one in self.given}
+
+    def progress(self) -> tuple[tuple[int, int], ...]:
+        """Turns that go on now, and how many pieces of words came of each."""
+        return tuple((turn, count) for turn, count in self.pieces.items() if self.turns[turn].finish is None)
 
     def start(self, stage: str) -> Mapping[str, Any]:
         """The map of its START message to a stage; empty when it got none."""
@@ -94,7 +108,8 @@ class _Reader:
             request.mode = Mode(mode)
         elif record.kind is RecordKind.CLOSED:
             (key,) = CLOSED.unpack(record.payload)
-            self._request(record, key).closed = True
+            request = self._request(record, key)
+            request.closed, request.closed_ns = True, record.at_ns
             self._live.pop((record.runtime, key), None)
         elif record.kind is RecordKind.CANCELLED:
             self._cancelled(record)
@@ -132,7 +147,7 @@ class _Reader:
     def _cancelled(self, record: Record) -> None:
         key, before = CANCELLED.unpack(record.payload)
         request = self._request(record, key)
-        request.given.append(Given(ended_before=request.ended, cancel_before=before))
+        request.given.append(Given(ended_before=request.ended, progress=request.progress(), cancel_before=before))
         request.interrupted |= {turn for turn, one in request.turns.items() if turn < before and one.finish is None}
 
     def _message(self, record: Record) -> None:
@@ -145,9 +160,12 @@ class _Reader:
             last = bool(told.flags & LAST)
             if payload and told.kind not in (Kind.AUDIO, Kind.TEXT):
                 _check_map(Kind(told.kind), cbor2.loads(payload))
-            request.given.append(Given(consumer, Kind(told.kind), told.turn, last, payload, request.ended))
+            when = (request.ended, request.progress())
+            request.given.append(Given(consumer, Kind(told.kind), told.turn, last, payload, *when))
         elif payload:
             _add(request.turns.setdefault(told.turn, Outcome()), producer, Kind(told.kind), payload)
+            if told.kind == Kind.TEXT:
+                request.pieces[told.turn] = request.pieces.get(told.turn, 0) + 1
 
     def _link(self, record: Record) -> str:
         links = self._recording.runtimes.get(record.runtime, {}).get("links", [])

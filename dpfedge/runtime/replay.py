@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A recorded request given to a runtime again: the same messages in, what is different in what comes of it out.
 
-It gives each message as soon as every turn has ended that had ended before it in the recording; it imitates no pace.
+It gives each message as soon as everything has come that had come before it in the recording; it imitates no pace.
 What cannot be the same twice (an answer sampled without a seed, a turn interrupted by hand) is not compared, by name.
+A voice draws its noise from a generator that goes on from clause to clause, so its samples are compared as long as the
+voice has said exactly what it had said since its start, or when the package gives it no noise.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -40,6 +42,8 @@ class Replayed:
     compared: tuple[int, ...] = ()
     skipped_turns: tuple[int, ...] = ()
     differences: tuple[str, ...] = ()
+    sound: bool = True
+    """Whether samples were compared, too."""
     skipped: str | None = None
 
 
@@ -57,23 +61,60 @@ def unrepeatable(request: RecordedRequest, facts: Mapping[str, Any]) -> str | No
 
 
 async def replay(
-    runtime: AsyncRuntime, request: RecordedRequest, facts: Mapping[str, Any], patience_s: float = PATIENCE_S
+    runtime: AsyncRuntime,
+    requests: Sequence[RecordedRequest],
+    facts: Mapping[int, Mapping[str, Any]],
+    *,
+    from_start: bool,
+    patience_s: float = PATIENCE_S,
+) -> list[Replayed]:
+    """Give every request again, one after another, and compare every turn; `facts` describe the recorded runtimes.
+
+    `from_start`: the recording begins with the server, so that the voice's history is known.
+    """
+    results = []
+    aligned = from_start  # whether the voice has said what it had said
+    for request in requests:
+        about = facts.get(request.runtime, {})
+        sound = bool(about.get("noiseless")) or (aligned and request.runtime == 0 and _alone(request, requests))
+        found = await _one(runtime, request, about, sound, patience_s)
+        same = found.skipped is None and not found.differences and not request.interrupted
+        aligned = aligned and ((same and sound) or not request.voiced)
+        results.append(found)
+    return results
+
+
+def _alone(request: RecordedRequest, requests: Sequence[RecordedRequest]) -> bool:
+    """Whether no other request can have used the voice between its clauses."""
+    others = [one for one in requests if one is not request and one.voiced]
+    return all(_before(one, request) or _before(request, one) for one in others)
+
+
+def _before(one: RecordedRequest, other: RecordedRequest) -> bool:
+    return one.closed and one.closed_ns <= other.at_ns
+
+
+async def _one(
+    runtime: AsyncRuntime, request: RecordedRequest, facts: Mapping[str, Any], sound: bool, patience_s: float
 ) -> Replayed:
-    """Give the request again and compare every turn."""
     mode = request.mode.name.lower() if request.mode is not None else None
     if (why := unrepeatable(request, facts)) is not None:
         return Replayed(request.key, mode, skipped=why)
     again = await _Again(runtime._engine, request, patience_s).run()
     whole = request.mode is Mode.CONVERSE or request.ended > 0
     compared = [turn for turn in sorted(request.turns) if turn not in request.interrupted]
+    heard = {turn for turn in compared if sound and turn < min(request.interrupted, default=turn + 1)}
     found = [
         f"turn {turn}: {text}"
         for turn in compared
-        for text in _differences(request.turns[turn], again.get(turn, Outcome()), whole and _ended(request, turn))
+        for text in _differences(
+            request.turns[turn], again.get(turn, Outcome()), whole and _ended(request, turn), turn in heard
+        )
     ]
     unknown = [turn for turn in sorted(again) if turn not in request.turns and request.ended and _said(again[turn])]
     found += [f"turn {turn}: it is not in the recording" for turn in unknown if request.closed]
-    return Replayed(request.key, mode, tuple(compared), tuple(sorted(request.interrupted)), tuple(found))
+    told = all(turn in heard or not request.turns[turn].audio for turn in compared)
+    return Replayed(request.key, mode, tuple(compared), tuple(sorted(request.interrupted)), tuple(found), told)
 
 
 def _ended(request: RecordedRequest, turn: int) -> bool:
@@ -84,13 +125,13 @@ def _said(outcome: Outcome) -> bool:
     return bool(outcome.transcript or outcome.text or outcome.audio)
 
 
-def _differences(before: Outcome, now: Outcome, whole: bool) -> Iterator[str]:
+def _differences(before: Outcome, now: Outcome, whole: bool, sound: bool) -> Iterator[str]:
     """What differs; of a turn that had not ended, what there is must be the beginning of what comes."""
     for name in ("transcript", "text"):
         old, new = getattr(before, name), getattr(now, name)
         if not (old == new if whole else new.startswith(old)):
             yield f"{name} was {old!r}, is {new!r}"
-    if not (before.audio == now.audio if whole else now.audio.startswith(before.audio)):
+    if sound and not (before.audio == now.audio if whole else now.audio.startswith(before.audio)):
         pairs = zip(before.audio, now.audio, strict=False)
         at = next((index for index, (old, new) in enumerate(pairs) if old != new), None)
         where = f"first different at sample {at // 2}" if at is not None else "one is the beginning of the other"
@@ -108,6 +149,7 @@ class _Again:
     patience_s: float
     turns: dict[int, Outcome] = field(default_factory=dict)
     ended: int = 0
+    pieces: dict[int, int] = field(default_factory=dict)
     over: bool = False
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -123,7 +165,7 @@ class _Again:
         reading = asyncio.create_task(self._read(feed))
         try:
             for one in self.request.given:
-                await self._until(one.ended_before)
+                await self._until(one.ended_before, one.progress)
                 await self._give(key, one, feed)
             await self._until(self._expected())
         finally:
@@ -153,6 +195,8 @@ class _Again:
 
     def _add(self, event: Event) -> None:
         outcome = self.turns.setdefault(event.turn, Outcome())
+        if isinstance(event, Transcript | TextDelta):
+            self.pieces[event.turn] = self.pieces.get(event.turn, 0) + 1
         if isinstance(event, Transcript):
             outcome.transcript += event.text
         elif isinstance(event, TextDelta):
@@ -166,9 +210,16 @@ class _Again:
             outcome.finish, outcome.error = "failed", f"{type(event.error).__name__}: {event.error.what}"
             self.ended += 1
 
-    async def _until(self, ended: int) -> None:
-        """Until so many turns have ended, or nothing more can come."""
-        while self.ended < ended and not self.over:
+    def _come(self, progress: tuple[tuple[int, int], ...]) -> bool:
+        """Whether as many pieces of words have come of these turns; one that has ended gives no more."""
+        return all(
+            self.pieces.get(turn, 0) >= count or (turn in self.turns and self.turns[turn].finish is not None)
+            for turn, count in progress
+        )
+
+    async def _until(self, ended: int, progress: tuple[tuple[int, int], ...] = ()) -> None:
+        """Until so many turns have ended and so much of others has come, or nothing more can come."""
+        while not self.over and (self.ended < ended or not self._come(progress)):
             self.moved.clear()
             try:
                 await asyncio.wait_for(self.moved.wait(), self.patience_s)

@@ -58,8 +58,9 @@ def result(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What repeating gives; change it."""
     found: dict[str, Any] = {"compared": (1,)}
 
-    async def replay(runtime: Any, request: Any, facts: Any) -> Replayed:
-        return Replayed(request.key, "chat", **found)
+    async def replay(runtime: Any, requests: Any, facts: Any, *, from_start: bool) -> list[Replayed]:
+        assert from_start
+        return [Replayed(request.key, "chat", **found) for request in requests]
 
     monkeypatch.setattr(asynchronous, "AsyncRuntime", Opened)
     monkeypatch.setattr(replaying, "replay", replay)
@@ -96,6 +97,11 @@ def test_empty_recording__is_shown(tmp_path: Path, capsys: Output) -> None:
         ({"compared": (1,), "differences": ("turn 1: text was 'a', is 'b'",)}, 1, "  turn 1: text was 'a', is 'b'"),
         ({"compared": (1,), "skipped_turns": (2,)}, 0, "  turn 2: not compared: it was interrupted"),
         ({"compared": (), "skipped": "sampled"}, 1, "nothing could be compared"),
+        (
+            {"compared": (1,), "sound": False},
+            0,
+            "  samples not compared: the voice's noise depends on all it said before, which was not all repeated",
+        ),
     ],
 )
 def test_repeated__says_what_is_different(

@@ -64,6 +64,7 @@ def test_recorder__writes_descriptors_and_events(tmp_path: Path, rig: Any) -> No
     assert (runtime["package"], runtime["manifest"], runtime["temperature"]) == ("toy", b"\1" * 32, 0.0)
     assert (runtime["links"][sent.link], runtime["links"][received[0].link]) == ("source.llm", "llm.sink")
     assert mode == Mode.CONVERSE
+    assert runtime["noiseless"] is False
     told = Descriptor.read(sent.payload)
     assert (told.request, told.turn, told.kind, told.nbytes) == (key, 4, Kind.TEXT, 10)
     assert [Descriptor.read(record.payload).kind for record in received] == [Kind.TEXT, Kind.DRAFT]

@@ -81,7 +81,8 @@ def test_request__with_everything_it_was_given(written: Written) -> None:
         ("decoder", Kind.AUDIO, b"", True, 1),
     ]
     assert found.turns == {1024: Outcome("What?", "It is.", bytearray(b"It is."), "stop")}
-    assert (found.mode, found.ended, found.closed, found.problem) == (Mode.CONVERSE, 1, True, None)
+    assert (found.mode, found.ended, found.closed, found.problem, found.voiced) == (Mode.CONVERSE, 1, True, None, True)
+    assert found.closed_ns > found.at_ns
     assert found.start("llm") == {"mode": 4, "route": ["llm"]}
     assert found.start("voice") == {}
 
@@ -105,7 +106,7 @@ def test_interrupted_turn__is_known(written: Written) -> None:
     written.ended(3072, error={"type": "StageDied", "what": "died"})
     [found] = written.read()
     assert found.interrupted == {1024, 2048}
-    assert [one.cancel_before for one in found.given] == [1025]
+    assert [(one.cancel_before, one.progress) for one in found.given] == [(1025, ((1024, 1),))]
     assert (found.turns[3072].finish, found.turns[3072].error) == ("failed", "StageDied: died")
 
 
