@@ -115,8 +115,39 @@ def test_recorder__outlives_a_killed_server_and_repeats_its_turns(
     again = dpfedge("replay", str(tmp_path / "flight"), str(voice_package), "--json")
     assert again.returncode == 0, again.stdout + again.stderr
     told = json.loads(again.stdout)
-    assert [(one["compared"], one["differences"]) for one in told["requests"]] == [([1024], []), ([1], [])]
+    found = [(one["compared"], one["differences"], one["sound"]) for one in told["requests"]]
+    assert found == [([1024], [], True), ([1], [], True)]
     assert told["notes"] == []
+
+
+def test_replay__of_an_interrupted_answer(
+    observed: Any, voice_package: Path, spoken: Callable[[str], bytes], tmp_path: Path
+) -> None:
+    """What was asked after it is understood and answered with the same words: the history is the same again."""
+    story, question = spoken("Tell me a long story about a dog."), spoken(QUESTION)
+    with (
+        openai.OpenAI(base_url=f"{observed.url}/v1", api_key="none") as client,
+        client.realtime.connect(model="voice") as connection,
+    ):
+
+        def until(kind: str) -> Any:
+            while (event := connection.recv()).type != kind:
+                assert event.type != "error", event
+            return event
+
+        for pcm, kind in ((story, "response.output_audio.delta"), (question, "response.done")):
+            for start in range(0, len(pcm + SILENCE), 4800):
+                audio = base64.b64encode((pcm + SILENCE)[start : start + 4800]).decode()
+                connection.send({"type": "input_audio_buffer.append", "audio": audio})
+            event = until(kind)
+        assert event.response.status == "cancelled"
+        assert until("response.done").response.status == "completed"
+    kill(observed)
+
+    again = dpfedge("replay", str(tmp_path / "flight"), str(voice_package), "--json")
+    assert again.returncode == 0, again.stdout + again.stderr
+    [told] = json.loads(again.stdout)["requests"]
+    assert (told["compared"], told["skipped_turns"], told["sound"]) == ([2048], [1024], False)
 
 
 def test_recorder__of_a_server_killed_in_mid_answer(observed: Any, voice_package: Path, tmp_path: Path) -> None:
