@@ -110,7 +110,8 @@ def _moonshine(files: Mapping[str, Path], options: Options) -> Imported:
 
 def _decoder(files: Mapping[str, Path], options: Options) -> Imported:
     opened = open_decoder(files)
-    shape, context = opened.shape, min(options.context or 2048, opened.shape.trained_context)
+    shape = opened.shape
+    context = min(2048, shape.trained_context) if options.context is None else options.context
     source = FormedSource(opened.source, options.form)
     graph = build_decoder(source, shape, context=context, mode=options.mode, spill=options.spill)
     config = {

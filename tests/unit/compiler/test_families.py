@@ -25,14 +25,20 @@ def test_graphs_md__describes_each_family() -> None:
 
 @pytest.mark.parametrize("family", ["decoder", "llama"])
 def test_decoder__numbers_and_assets(tmp_path: Path, family: str) -> None:
-    """Config and assets have the keys the contract names; the context never exceeds the trained one."""
-    found = FAMILIES[family].load({"model": llama_file(tmp_path)}, Options("exact", 4096))
+    """Config and assets have the keys the contract names; the default context never exceeds the trained one."""
+    found = FAMILIES[family].load({"model": llama_file(tmp_path)}, Options("exact"))
     section = GRAPHS.split("## decoder\n")[1].split("## ")[0]
 
     assert found.config["context"] == 64
     assert found.memory_bytes == 2 * 4 * 2 * 32 * 64
     for key in (*found.config, *found.assets):
         assert f"`{key}`" in section
+
+
+def test_decoder__more_context_than_it_was_trained_on(tmp_path: Path) -> None:
+    """What a recipe names is refused, not made less in silence."""
+    with pytest.raises(ModelError, match="context is out of range; found 4096; allowed 1 to 64"):
+        FAMILIES["decoder"].load({"model": llama_file(tmp_path)}, Options("exact", 4096))
 
 
 @pytest.mark.parametrize("name", ["gemma3", "llama3", "qwen2", "qwen3"])
