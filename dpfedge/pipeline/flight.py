@@ -8,6 +8,7 @@ kernel for nothing once the file is there, so whatever was written is in the fil
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import struct
@@ -117,11 +118,12 @@ class FlightFile:
         try:
             os.posix_fallocate(fd, 0, total)  # a full disk is an error now, and no signal later
             self._memory = mmap.mmap(fd, total)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
         except OSError as error:
             path.unlink(missing_ok=True)
-            raise _cannot(path, error, f"{total} bytes") from error
-        finally:
             os.close(fd)
+            raise _cannot(path, error, f"{total} bytes") from error
+        self._fd = fd
         head = (MAGIC, VERSION, LANES, size, seconds, time.time_ns(), time.monotonic_ns(), os.getpid())
         self._memory[: _HEADER.size] = _HEADER.pack(*head)
         self.lanes = tuple(Lane(self._memory, _HEADER_BYTES + n * size, size) for n in range(LANES))
@@ -136,14 +138,19 @@ class FlightFile:
     def close(self) -> None:
         """Unmap it; the file stays."""
         self._memory.close()
+        os.close(self._fd)
 
 
 def _keep_previous(path: Path) -> None:
     try:
         with path.open("rb") as file:
             found = file.read(len(MAGIC))
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return
+    except BlockingIOError as error:
+        what = "another server records into this file"
+        raise UsageError(what, where=f"--flight-recorder {path}", remedy="name another file") from error
     except OSError as error:
         raise _cannot(path, error) from error
     if found != MAGIC:

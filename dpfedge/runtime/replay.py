@@ -53,10 +53,11 @@ def unrepeatable(request: RecordedRequest, facts: Mapping[str, Any]) -> str | No
         return request.problem
     if not any(one.kind is Kind.START for one in request.given):
         return "it was never started"
-    asked = request.start("llm").get("sampling") or {}
+    given = request.start("llm").get("sampling")
+    asked = given if isinstance(given, Mapping) else {}
     temperature = asked.get("temperature", facts.get("temperature", 0.0))
     if temperature and asked.get("seed", facts.get("seed")) is None and request.start("llm"):
-        return f"its words were sampled (temperature {temperature:g}) without a seed"
+        return f"its words were sampled (temperature {temperature}) without a seed"
     return None
 
 

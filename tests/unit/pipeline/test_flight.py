@@ -136,6 +136,17 @@ def test_file__of_before_is_kept(path: Path) -> None:
     assert path.read_bytes() == b"my letters"
 
 
+def test_file__that_somebody_writes_is_left_alone(path: Path) -> None:
+    """Two servers with the same flag; once the first is gone, its file is one of before."""
+    first = FlightFile(path, 10, audio=False)
+    with pytest.raises(UsageError, match="another server records into this file"):
+        FlightFile(path, 10, audio=False)
+    assert not path.with_name("flight.previous").exists()
+    first.close()
+    FlightFile(path, 10, audio=False).close()
+    assert path.with_name("flight.previous").exists()
+
+
 def test_file__that_cannot_be_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that is not there, or a disk without room: nothing is left behind."""
     with pytest.raises(UsageError, match="No such file"):
