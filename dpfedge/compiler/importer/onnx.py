@@ -21,7 +21,7 @@ from dpfedge.errors import ModelError
 __all__ = ["IR_MAX", "OPSET_MAX", "OPSET_MIN", "all_tensors", "check_model", "import_onnx", "subgraphs"]
 
 OPSET_MIN, OPSET_MAX = 1, 28
-"""Opsets of the standard domain that onnxruntime 1.32 opens; below 7 most operators have no kernel: lowering says so."""
+"""Opsets of the standard domain that onnxruntime 1.32 opens; below 7 most operators have no kernel, says lowering."""
 IR_MIN, IR_MAX = 3, 14
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"})
 
