@@ -24,6 +24,7 @@ __all__ = ["Server", "ask", "running", "server_at"]
 
 _TIMEOUT_S = 5.0
 _ANSWER_MAX_BYTES = 4 << 20  # /v1/status of sixteen stages takes under 64 KiB
+_MAPS, _MAPS_OF_MAPS = ("seal", "server", "zygote"), ("stages", "links")
 _LISTENING_UNIX, _LISTENING_TCP = 1 << 16, "0A"
 
 
@@ -135,4 +136,14 @@ def ask(server: Server, *, memory: bool = True) -> dict[str, Any]:
             raise Unavailable("the server does not answer", where=str(server), found=repr(error)) from error
     if answer.status != 200 or not isinstance(told, dict):
         raise Unavailable("the server gives no status", where=str(server), found=f"HTTP {answer.status}")
+    if odd := [key for key in (*_MAPS, *_MAPS_OF_MAPS) if not _as_expected(key, told.get(key))]:
+        raise Unavailable("the server's status makes no sense", where=str(server), found=", ".join(odd))
     return told
+
+
+def _as_expected(key: str, value: object) -> bool:
+    if value is None:
+        return True
+    if key in _MAPS:
+        return isinstance(value, dict)
+    return isinstance(value, dict) and all(isinstance(row, dict) for row in value.values())

@@ -117,6 +117,8 @@ def test_ask__without_memory(answer: Answer) -> None:
         (b"", "the server does not answer"), (b"no http", "the server does not answer"),
         (response(b"{"), "the server does not answer"), (response(b"[]"), "the server gives no status"),
         (response(b"{}", "503 Busy"), "the server gives no status; found HTTP 503"),
+        (response(b'{"stages":5,"links":[1]}'), "the server's status makes no sense; found stages, links"),
+        (response(b'{"seal":"x","stages":{"llm":1}}'), "the server's status makes no sense; found seal, stages"),
     ],
 )  # fmt: skip
 def test_ask__what_is_no_server(answer: Answer, data: bytes, what: str) -> None:
