@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.backend.api import Backend, Budget, Device, Executable, GraphView, SealedView
@@ -131,14 +132,17 @@ class Chosen:
         return {"target": self.target.id, "backend": self.backend.name, "devices": devices, "seal": seal}
 
     @classmethod
-    def again(cls, package: Package, record: Mapping[str, Any], registry: Registry) -> Chosen:
-        """The choice that `record` describes, for the same package; nothing is probed or decided a second time."""
+    def again(cls, package: Package, record: Mapping[str, Any], registry: Registry, seal: Path | None = None) -> Chosen:
+        """The choice that `record` describes, for the same package; nothing is probed or decided a second time.
+
+        `seal` is where the sidecar lies now, if it is no longer where it lay.
+        """
         devices = {
             name: Device(**{**fields, "features": frozenset(fields["features"])})
             for name, fields in record["devices"].items()
         }
         target, backend = package.manifest.target(record["target"]), registry.get(record["backend"])
-        sidecar = None if record.get("seal") is None else Sidecar.again(record["seal"])
+        sidecar = None if record.get("seal") is None else Sidecar.again(record["seal"], seal)
         return cls(package, target, backend, devices, sidecar)
 
     def model(self, name: str) -> BoundModel:

@@ -48,9 +48,9 @@ class Sidecar:
         return {"path": os.fspath(self.package.path.absolute()), "manifest": self.package.manifest_sha256.hex()}
 
     @classmethod
-    def again(cls, record: Mapping[str, Any]) -> Sidecar:
-        """The sidecar that `record` describes; PackageError when another file has its name by now."""
-        sidecar = cls.open(Path(record["path"]))
+    def again(cls, record: Mapping[str, Any], path: Path | None = None) -> Sidecar:
+        """The sidecar that `record` describes, at `path` (None: where it lay); PackageError when it is another one."""
+        sidecar = cls.open(Path(record["path"]) if path is None else path)
         if sidecar.package.manifest_sha256.hex() != record["manifest"]:
             sidecar.close()
             raise PackageError("the file was replaced while it was opened", where=record["path"], remedy="start again")

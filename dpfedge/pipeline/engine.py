@@ -80,7 +80,9 @@ class Engine:
         package = self.bound.package
         digest = package.manifest_sha256.hex()
         setup = {"chosen": self.bound.chosen.record(), "path": str(package.path), "manifest": digest}
-        self.supervisor.start(package.fileno(), setup, self.bound.board.placement, self._heaviest_first())
+        seal = self.bound.sidecar
+        files = [package.fileno()] if seal is None else [package.fileno(), seal.package.fileno()]
+        self.supervisor.start(files, setup, self.bound.board.placement, self._heaviest_first())
         self._sink.start()
 
     def _heaviest_first(self) -> list[str]:

@@ -78,7 +78,7 @@ class Supervisor:
         self._wake_r, self._wake_w = os.pipe()
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._setup: dict[str, Any] = {}
-        self._package_fd = -1
+        self._files: list[int] = []
         self._zygote_error: Mapping[str, Any] | None = None
         self._zygote_deaths: deque[float] = deque(maxlen=STAGE_RESTARTS_MAX)
         self._placement: Mapping[str, Mapping[str, Any]] = {}
@@ -90,17 +90,18 @@ class Supervisor:
 
     def start(
         self,
-        package_fd: int,
+        files: Sequence[int],
         setup: Mapping[str, Any],
         placement: Mapping[str, Mapping[str, Any]],
         order: Sequence[str] = (),
     ) -> None:
         """Tell the zygote what to serve and fork every stage, those of `order` first; returns before they are ready.
 
-        `setup`: chosen (a record), path, manifest (the digest it must have). The descriptor stays the caller's.
+        `files`: descriptors of the package and of its sidecar, if it has one; they stay the caller's. `setup`: chosen
+        (a record), path, manifest (the digest it must have).
         """
         self._setup, self._placement = dict(setup), placement
-        self._package_fd = os.dup(package_fd)
+        self._files = [os.dup(fd) for fd in files]
         self._selector.register(self._wake_r, selectors.EVENT_READ, ("wake", ""))
         self._introduce()
         for name in dict.fromkeys((*order, *self.stages)):
@@ -194,7 +195,7 @@ class Supervisor:
             state.state, state.pid = "failed", 0
         self._notify()
         self._selector.close()
-        for fd in (self._wake_r, self._wake_w, self._package_fd):
+        for fd in (self._wake_r, self._wake_w, *self._files):
             if fd >= 0:
                 os.close(fd)
 
@@ -204,7 +205,7 @@ class Supervisor:
         assert self._zygote is not None
         self._selector.register(self._zygote.control, selectors.EVENT_READ, ("zygote", ""))
         try:
-            send_message(self._zygote.control, self._setup, [self._package_fd, self._arena.fd])
+            send_message(self._zygote.control, self._setup, [self._arena.fd, *self._files])
         except OSError:
             return  # it is gone already; its socket says so in the next round
 

@@ -57,9 +57,9 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
     setup, fds = _next(control, parent_fd)
     if not setup:
         return 0
-    package_fd, arena_fd = fds
+    arena_fd, *files = fds
     try:
-        chosen = _open(package_fd, setup)
+        chosen = _open(setup, *files)
         nodes = {node.name: node for node in Graph.from_manifest(chosen.package.manifest.pipeline, "package").stages}
     except DpfError as error:
         send_message(control, {"error": describe(error, "zygote")})
@@ -75,11 +75,16 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
         os.close(fds[0])
 
 
-def _open(package_fd: int, setup: Mapping[str, Any]) -> Chosen:
-    package = open_package(Path(f"/proc/self/fd/{package_fd}"), check="fast")
+def _open(setup: Mapping[str, Any], package_fd: int, seal_fd: int | None = None) -> Chosen:
+    """The files that were opened, not those of their names by now: a package may be sealed while it is served."""
+    package = open_package(_file(package_fd), check="fast")
     if package.manifest_sha256.hex() != setup["manifest"]:
         raise PackageError("the file was replaced while it was opened", where=setup["path"], remedy="start again")
-    return Chosen.again(package, setup["chosen"], load_plugins())
+    return Chosen.again(package, setup["chosen"], load_plugins(), None if seal_fd is None else _file(seal_fd))
+
+
+def _file(fd: int) -> Path:
+    return Path(f"/proc/self/fd/{fd}")
 
 
 def _next(control: socket.socket, parent_fd: int) -> tuple[dict[str, Any], list[int]]:

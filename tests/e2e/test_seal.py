@@ -129,3 +129,23 @@ def test_seal__serves_the_same_answers(sealed: Path, voice_package: Path) -> Non
             assert status["seal"] == {"path": str(sidecar_of(sealed)), "stale": []}
             assert status["stages"]["llm"]["facts"]["prefix"] == "seal"
     assert answers[0] == answers[1] != ""
+
+
+def _ready(status: Any) -> bool:
+    return all(row["state"] == "ready" for row in status["stages"].values())
+
+
+def test_seal__anew_while_it_is_served(sealed: Path) -> None:
+    """Stages and their parent come back on the sidecar that was opened, not on the one that has its name by now."""
+    with Runtime.open(sealed, board="host", allow_unsigned=True) as runtime:
+        zygote = runtime.status()["zygote"]["pid"]
+        kept = sidecar_of(sealed).rename(sealed.with_name("kept"))
+        try:
+            os.kill(zygote, signal.SIGKILL)
+            end = time.monotonic() + 60
+            while (now := runtime.status())["zygote"]["pid"] == zygote or not _ready(now):
+                assert time.monotonic() < end, "the stages do not come back"
+                time.sleep(0.05)
+        finally:
+            kept.rename(sidecar_of(sealed))
+        assert runtime.status()["stages"]["llm"]["facts"]["prefix"] == "seal"

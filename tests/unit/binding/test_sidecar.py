@@ -70,9 +70,12 @@ def test_open__damaged(tmp_path: Path) -> None:
 def test_again__only_the_same_content(tmp_path: Path) -> None:
     """Another process opens the file it was told of, not one that took its name."""
     path = write(tmp_path / "x.dpfseal", SEAL)
-    record = Sidecar.open(path).record_map()
+    opened = Sidecar.open(path)
+    record = opened.record_map()
 
     assert Sidecar.again(record).record == Sidecar.open(path).record
     write(path, {**SEAL, "target": "other"})
     with pytest.raises(PackageError, match="the file was replaced while it was opened"):
         Sidecar.again(record)
+    still = Path(f"/proc/self/fd/{opened.package.fileno()}")
+    assert Sidecar.again(record, still).record == opened.record, "sealed anew while it was in use"

@@ -144,13 +144,13 @@ def test_observer__is_told_of_requests_and_messages(package: Package) -> None:
 
 
 def test_start__tells_the_zygote_which_file_it_must_be(engine: Engine, package: Package) -> None:
-    """Descriptors of package and arena, the digest, then one command for each stage."""
+    """Descriptors of arena and package, the digest, then one command for each stage."""
     theirs = ToyZygote.made[0].theirs
     setup, fds = receive_message(theirs)
     commands = [receive_message(theirs) for _ in range(2)]
 
     assert setup == {"chosen": {"target": "t"}, "path": str(package.path), "manifest": "00" * 32}
-    assert os.fstat(fds[0]).st_ino == package.path.stat().st_ino
+    assert os.fstat(fds[1]).st_ino == package.path.stat().st_ino
     assert [command["stage"] for command, _ in commands] == ["decoder", "llm"]
     for fd in (*fds, *(fd for _, row in commands for fd in row)):
         os.close(fd)

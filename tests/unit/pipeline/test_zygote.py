@@ -89,7 +89,7 @@ def test_zygote__ignores_ctrl_c(started: Zygote) -> None:
     specs = [LinkSpec("a.b", "a", "b", 1, 64)]
     bad = Path(__file__)
     with Arena.create(specs, requests=1) as arena, bad.open("rb") as file:
-        send_message(started.control, {"chosen": {}, "path": str(bad), "manifest": ""}, [file.fileno(), arena.fd])
+        send_message(started.control, {"chosen": {}, "path": str(bad), "manifest": ""}, [arena.fd, file.fileno()])
         message, _ = receive_message(started.control)
     started.process.send_signal(signal.SIGINT)
 

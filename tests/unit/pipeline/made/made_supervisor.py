@@ -148,7 +148,7 @@ class Pipeline:
         graph = Graph.from_manifest({"stages": {name: {"model": "m"} for name in NAMES}}, "x")
         self.one = Supervisor(ToyZygote(behaviour), graph, arena, self.watch)  # type: ignore[arg-type]
         fd = os.open("/dev/null", os.O_RDONLY)
-        self.one.start(fd, SETUP, {})
+        self.one.start([fd], SETUP, {})
         os.close(fd)
 
     def kill(self, name: str) -> None:
