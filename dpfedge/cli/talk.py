@@ -8,6 +8,7 @@ import asyncio
 from pathlib import Path
 
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
+from dpfedge.pipeline.prepare import prepare
 
 NAME = "talk"
 HELP = "Hold a conversation by microphone and loudspeaker; Ctrl-C ends it.\n\nexample: dpfedge talk voice.dpfbin"
@@ -27,11 +28,16 @@ def run(args: argparse.Namespace) -> int:
     from dpfedge.cli.sound import SoundCard, converse
     from dpfedge.runtime import AsyncRuntime
 
-    card = SoundCard(args.input, args.output)
+    # before the sound card: a package that is refused is refused on every machine, and the stages' parent warms up
+    prepared = prepare(args.package, board=args.board, **trust_options(args))
+    try:
+        card = SoundCard(args.input, args.output)
+    except BaseException:
+        prepared.close()
+        raise
 
     async def talk() -> None:
-        opening = AsyncRuntime.open(args.package, board=args.board, **trust_options(args))
-        async with await opening as runtime:
+        async with await AsyncRuntime.open(prepared) as runtime:
             await converse(runtime, card)
 
     asyncio.run(talk())
