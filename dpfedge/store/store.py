@@ -16,7 +16,7 @@ from typing import Protocol
 
 from dpfedge.errors import DpfError, PackageError, StoreError, UsageError
 from dpfedge.package import Package, open_package
-from dpfedge.signing import Signer
+from dpfedge.signing import Signer, Trust
 from dpfedge.store.approval import Judge
 from dpfedge.store.collect import Collected, collect
 from dpfedge.store.copying import copy_in, require_space
@@ -116,7 +116,7 @@ class Store:
             return Installation(installed, self._find_or_none(slots.previous), copied, slots != before)
 
     def rollback(self, name: str, activate: Activate | None = None) -> Installed:
-        """Swap the slots; UsageError when nothing was active before."""
+        """Swap the slots; UsageError when nothing was active before, PackageError when that one cannot be used."""
         with self.changing(f"dpfedge rollback {name}"):
             slots = read_slots(self.places.slots(name), name)
             if slots is None:
@@ -125,7 +125,10 @@ class Store:
                 what = f"{name!r} has no previous package"
                 raise UsageError(what, where=os.fspath(self.root), remedy="install the version you want")
             installed = self.find(slots.previous)
-            Located(installed.path, installed, self.root).open().close()  # a damaged one is no way back
+            with Located(installed.path, installed, self.root).open() as package:  # a damaged one is no way back
+                signer = installed.verified.signer
+                where, key = os.fspath(installed.path), signer.key_id if signer else None
+                Trust.load().refuse_revoked(where, package.manifest_sha256, key)
             self._switch(name, Slots(slots.previous, slots.active), installed, activate)
             return installed
 

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import BackendError, BindError, DigestError, FormatError, PackageError, StoreError, UsageError
+from dpfedge.errors import (
+    BackendError,
+    BindError,
+    DigestError,
+    FormatError,
+    PackageError,
+    SignatureError,
+    StoreError,
+    UsageError,
+)
 from dpfedge.package import open_package
 from dpfedge.signing import Signer
 from dpfedge.store import Store
@@ -91,6 +100,21 @@ def test_rollback__to_a_damaged_package_is_refused(store: Store, make: Make, jud
     one.path.unlink()
     one.path.write_bytes(bytes(nbytes))
     with pytest.raises(FormatError, match="not a dpfedge package"):
+        store.rollback("voice")
+
+    assert store.active("voice").version == "2"
+
+
+def test_rollback__to_a_revoked_package_is_refused(
+    store: Store, make: Make, judge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server would start with it."""
+    store.install(make("1"), judge)
+    store.install(make("2"), judge)
+    (tmp_path / "trust").mkdir()
+    (tmp_path / "trust" / "revoked.txt").write_text("00" * 16)
+    monkeypatch.setenv("DPFEDGE_TRUST", str(tmp_path / "trust"))
+    with pytest.raises(SignatureError, match="the key that signed the package was revoked"):
         store.rollback("voice")
 
     assert store.active("voice").version == "2"
