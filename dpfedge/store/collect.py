@@ -7,6 +7,7 @@ somebody else put into the store's folders, stay.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,10 @@ def collect(places: Places) -> Collected:
     doomed = [path for path in candidates if path not in kept and not (_id(path) and _id(path) in kept_ids)]
     deleted: dict[Path, int] = {}
     for path in (*doomed, *stale_notes(places.serving)):
-        with changing(path):
-            deleted[path] = path.lstat().st_size
+        with changing(path), contextlib.suppress(FileNotFoundError):  # a seal that became complete, a server that ended
+            nbytes = path.lstat().st_size
             path.unlink()
+            deleted[path] = nbytes
     for folder in sorted({path.parent for path in deleted}):
         with changing(folder):
             fsync_folder(folder)

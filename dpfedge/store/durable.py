@@ -17,6 +17,7 @@ from dpfedge.errors import StoreError
 __all__ = ["changing", "fsync_folder", "make_folder", "place", "replace", "unlink"]
 
 _BLOCK_BYTES = 4096  # what a new name or a small file takes of a disk
+_ELSEWHERE = "choose another folder with DPFEDGE_STORE or --store"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -42,6 +43,8 @@ def _refused(error: OSError, where: Path, needed: int) -> StoreError:
     if error.errno in (errno.EACCES, errno.EPERM):
         remedy = "run this as the store's owner, or choose another store with DPFEDGE_STORE"
         return StoreError("the store may not be changed", where=place, found=f"user {os.geteuid()}", remedy=remedy)
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ELOOP):
+        return StoreError("no store can be made there", where=place, found=error.strerror, remedy=_ELSEWHERE)
     remedy = "look at the kernel's log for the disk"
     return StoreError(f"cannot change the store: {error.strerror}", where=place, remedy=remedy)
 

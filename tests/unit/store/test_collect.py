@@ -53,6 +53,18 @@ def test_collect__keeps_everything_of_a_package_in_use(
     assert store.places.record(one.id).exists()
 
 
+def test_collect__what_went_by_itself_is_no_failure(
+    store: Store, make: Make, judge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dpfedge seal` takes no lock: its unfinished file has its name by the time that it would be deleted."""
+    store.install(make("1"), judge)
+    part = store.places.files / ".x.part"
+    part.write_bytes(b"12")
+    monkeypatch.setattr(module, "in_use", lambda files: part.unlink() or {})
+
+    assert store.gc().deleted == {}
+
+
 def test_collect__waits_for_an_install_in_progress(store: Store) -> None:
     """What it copied so far is its own."""
     with store.changing("dpfedge install x"):

@@ -109,6 +109,10 @@ def test_make_folder__with_those_above(tmp_path: Path) -> None:
             "with DPFEDGE_STORE",
         ),
         (
+            errno.EEXIST,
+            "{0}: no store can be made there; found File exists; choose another folder with DPFEDGE_STORE or --store",
+        ),
+        (
             errno.EIO,
             "{0}: cannot change the store: Input/output error; look at the kernel's log for the disk",
         ),
