@@ -51,7 +51,7 @@ def _take(fd: int, path: Path, wait_s: float) -> None:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= deadline:
+            if not time.monotonic() < deadline:  # also for `--wait nan`, which would wait for ever
                 raise _busy(fd, path, wait_s) from None
         time.sleep(_PAUSE_S)
 

@@ -57,3 +57,10 @@ def test_locked__waits_for_the_holder(tmp_path: Path) -> None:
             pass
 
     assert path.read_text() == ""
+
+
+def test_locked__waits_not_for_ever_for_no_number(tmp_path: Path) -> None:
+    """`--wait nan` is no time at all."""
+    path = tmp_path / "lock"
+    with locked(path, "dpfedge gc"), pytest.raises(StoreBusy, match="waited nan s"), locked(path, "x", float("nan")):
+        pass
