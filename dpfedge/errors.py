@@ -7,7 +7,8 @@
     ├── PackageError          a .dpfbin file cannot be trusted or read             exit 4
     │   ├── FormatError       bytes break the format (file, place, found, allowed)
     │   ├── DigestError       bytes differ from their recorded digest
-    │   └── SignatureError    missing, unknown or wrong signature
+    │   ├── SignatureError    missing, unknown or wrong signature
+    │   └── WriteError        a package cannot be written: full or read-only disk, no permission   exit 1
     ├── StoreError            the package store cannot be read or changed          exit 1
     │   └── StoreBusy         another process is changing it (names the process)
     ├── ModelError            a model source cannot be fetched or imported         exit 1
@@ -65,6 +66,7 @@ __all__ = [
     "Unsupported",
     "UsageError",
     "WouldBlock",
+    "WriteError",
 ]
 
 
@@ -133,6 +135,12 @@ class DigestError(PackageError):
 
 class SignatureError(PackageError):
     """A signature is missing, unknown or wrong."""
+
+
+class WriteError(PackageError):
+    """A package cannot be written; what was there before stays."""
+
+    exit_code = 1
 
 
 class StoreError(DpfError):

@@ -120,16 +120,19 @@ def _byte_level_parts(gguf: Gguf, tokens: list[str]) -> Mapping[str, Any]:
     }
 
 
-def _merges(gguf: Gguf, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The pairs, best first; each part and what they make must be tokens."""
-    pairs = []
-    for index, merge in enumerate(_texts(gguf, "merges")):
+def _merges(gguf: Gguf, vocabulary: Mapping[str, int]) -> list[str] | list[tuple[str, str]]:
+    """The pairs, best first; each part and what they make must be tokens.
+
+    As texts with a space between the parts, which are read a quarter faster, where no part has a space itself.
+    """
+    texts, pairs = _texts(gguf, "merges"), []
+    for index, merge in enumerate(texts):
         left, right = merge.split(" ", 1)
         if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
             where = f"{gguf.path}: tokenizer.ggml.merges[{index}]"
             raise ModelError("a merge of texts that are no tokens", where=where, found=repr(merge)[:40])
         pairs.append((left, right))
-    return pairs
+    return texts if all(" " not in right for _, right in pairs) else pairs
 
 
 def _texts(gguf: Gguf, name: str) -> list[str]:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from dpfedge.errors import PackageError
+from dpfedge.errors import PackageError, WriteError
 
 __all__ = ["call", "publish", "temporary_beside", "write_at"]
 
@@ -17,11 +18,18 @@ R = TypeVar("R")
 
 
 def call(where: Path, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-    """The result of an operation of the system; PackageError instead of its OSError."""
+    """The result of an operation of the system; WriteError instead of its OSError."""
     try:
         return function(*arguments, **options)
     except OSError as error:
-        raise PackageError(f"cannot write the package: {error.strerror}", where=os.fspath(where)) from error
+        what = f"cannot write the package: {error.strerror}"
+        found, remedy = _room(where) if error.errno in (errno.ENOSPC, errno.EDQUOT) else (None, None)
+        raise WriteError(what, where=os.fspath(where), found=found, remedy=remedy) from error
+
+
+def _room(where: Path) -> tuple[str, str]:
+    disk = os.statvfs(where.parent)
+    return f"{disk.f_bavail * disk.f_frsize} bytes free", "make room, or write it elsewhere"
 
 
 def temporary_beside(path: Path) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Place", "place"]
+__all__ = ["Place", "loading_cores", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +29,15 @@ def place(name: str, placement: Mapping[str, Mapping[str, Any]]) -> Place:
     available = len(cores) or len(allowed)
     threads = max(1, min(int(wanted.get("threads", 1)), available))
     return Place(threads, cores, int(wanted.get("nice", 0)), int(wanted.get("spin_ns", 0)))
+
+
+def loading_cores(name: str, heaviest: str, stages: int, cores: tuple[int, ...]) -> tuple[int, ...]:
+    """Cores for stage `name` while all `stages` load at once; none means those it will run on, which are `cores`.
+
+    The pipeline is ready when its heaviest stage is. Where there are fewer cores than stages, that one has a core to
+    itself: the others load on the rest.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if cores or not heaviest or name == heaviest or not 1 < len(allowed) < stages:
+        return ()
+    return tuple(allowed[1:])

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -41,9 +41,10 @@ def run_stage(
     started = time.monotonic_ns()
     code = 1
     try:
-        stage = _build(name, command, chosen)
-        loaded = time.monotonic_ns()
-        stage.warm()
+        with _apart(command["load_cores"]):
+            stage = _build(name, command, chosen)
+            loaded = time.monotonic_ns()
+            stage.warm()
         warmed = time.monotonic_ns()
         runner = StageRunner(stage, Arena.attach(arena_fd), command["owner"], spin_ns=command["spin_ns"])
         _on_term(runner.stop)
@@ -87,6 +88,18 @@ def _be_nice(name: str, nice: int) -> None:
         os.nice(nice)
     except PermissionError:
         print(f"dpfedge: stage {name}: nice {nice} needs CAP_SYS_NICE; it stays at 0", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _apart(cores: Sequence[int]) -> Iterator[None]:
+    """Stay on these cores inside; then every thread made meanwhile may go where this one could before."""
+    before = os.sched_getaffinity(0)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    yield
+    for task in os.listdir("/proc/self/task") if cores else ():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task), before)
 
 
 def _build(name: str, command: Mapping[str, Any], chosen: Chosen) -> Stage:

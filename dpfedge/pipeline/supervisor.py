@@ -27,7 +27,7 @@ from dpfedge.limits import STAGE_RESTARTS_MAX, STAGE_RESTARTS_WINDOW_S, STAGE_ST
 from dpfedge.link import Arena
 from dpfedge.pipeline.graph import Graph, StageNode
 from dpfedge.pipeline.parent import Zygote
-from dpfedge.pipeline.placement import place
+from dpfedge.pipeline.placement import loading_cores, place
 from dpfedge.pipeline.wire import receive_message, send_message
 
 __all__ = ["StageState", "Supervisor", "Watcher"]
@@ -105,7 +105,7 @@ class Supervisor:
         self._selector.register(self._wake_r, selectors.EVENT_READ, ("wake", ""))
         self._introduce()
         for name in dict.fromkeys((*order, *self.stages)):
-            self._spawn(name)
+            self._spawn(name, heaviest=next(iter(order), ""))
         self._thread.start()
 
     def wait_ready(self, timeout_s: float = STAGE_START_MAX_S) -> None:
@@ -252,8 +252,8 @@ class Supervisor:
 
     # --- stages ---
 
-    def _spawn(self, name: str) -> None:
-        """Ask the zygote for the stage; without a zygote the next one is asked."""
+    def _spawn(self, name: str, heaviest: str = "") -> None:
+        """Ask the zygote for the stage, at the start beside the `heaviest`; without a zygote the next one is asked."""
         state = self.stages[name]
         state.state, state.error = "starting", None
         if self._zygote is None:
@@ -265,7 +265,7 @@ class Supervisor:
         where = place(name, self._placement)
         command = {
             "stage": name, "owner": state.owner, "threads": where.threads, "cores": where.cores, "nice": where.nice,
-            "spin_ns": where.spin_ns,
+            "spin_ns": where.spin_ns, "load_cores": loading_cores(name, heaviest, len(self.stages), where.cores),
         }  # fmt: skip
         try:
             send_message(self._zygote.control, command, [theirs.fileno()])

@@ -27,7 +27,7 @@ from dpfedge.stage.llm.turns import Chat, Converse, Parts
 
 __all__ = ["LlmStage"]
 
-_WARM = 8  # tokens; a few chunked and one single step touch every kernel
+_WARM = 2  # tokens; two at once and one alone touch every kernel
 
 
 class LlmStage:

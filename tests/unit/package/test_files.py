@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import PackageError
+from dpfedge.errors import PackageError, WriteError
 from dpfedge.package.files import call, publish, temporary_beside, write_at
 
 
@@ -80,3 +81,16 @@ def test_call__gives_the_result(tmp_path: Path) -> None:
     """Options too."""
     assert call(tmp_path, os.fspath, tmp_path) == str(tmp_path)
     assert temporary_beside(tmp_path / "p") != temporary_beside(tmp_path / "p")
+
+
+def test_call__a_full_disk_says_what_is_free(tmp_path: Path) -> None:
+    """It is no question of trust: exit code 1."""
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(
+        WriteError, match=r"cannot write the package: No space left on device; found \d+ bytes free"
+    ) as e:
+        call(tmp_path / "p", full)
+    assert e.value.exit_code == 1

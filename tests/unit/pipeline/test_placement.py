@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from dpfedge.pipeline.placement import Place, place
+from dpfedge.pipeline.placement import Place, loading_cores, place
 
 
 @pytest.fixture
@@ -34,3 +34,27 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_place__is_what_the_process_may_use_of_the_boards(wanted: dict[str, object] | None, found: Place) -> None:
     """Never more threads than cores; cores that are not ours are left out, and without any the kernel chooses."""
     assert place("llm", {} if wanted is None else {"llm": wanted, "voice": {"threads": 2}}) == found
+
+
+@pytest.mark.usefixtures("cores")
+@pytest.mark.parametrize(
+    ("name", "heaviest", "stages", "own", "found"),
+    [
+        ("voice", "llm", 5, (), (1, 2, 3)),
+        ("llm", "llm", 5, (), ()),
+        ("voice", "", 5, (), ()),
+        ("voice", "llm", 4, (), ()),
+        ("voice", "llm", 5, (2,), ()),
+    ],
+)
+def test_loading_cores__leave_one_to_the_heaviest(
+    name: str, heaviest: str, stages: int, own: tuple[int, ...], found: tuple[int, ...]
+) -> None:
+    """Only at the start of all, where cores are short, and where the board chose none."""
+    assert loading_cores(name, heaviest, stages, own) == found
+
+
+def test_loading_cores__of_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing to share out."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
+    assert loading_cores("voice", "llm", 4, ()) == ()

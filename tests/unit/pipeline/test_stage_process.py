@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,10 @@ from dpfedge.pipeline.wire import receive_message
 from dpfedge.stage.api import Kind, RequestIO, Steps
 
 Start = Callable[..., tuple[int, socket.socket]]
-COMMAND = {"stage": "llm", "model": "m", "config": {}, "owner": 1, "threads": 1, "cores": [], "nice": 0, "spin_ns": 0}
+COMMAND = {
+    "stage": "llm", "model": "m", "config": {}, "owner": 1, "threads": 1, "cores": [], "nice": 0, "spin_ns": 0,
+    "load_cores": [],
+}  # fmt: skip
 
 
 class Toy:
@@ -118,6 +122,29 @@ def test_stage__takes_its_place(start: Start) -> None:
     message, _ = receive_message(channel)
 
     assert message["facts"] == {"threads": 2, "cores": [core], "nice": os.nice(0) + 3}
+
+
+def test_start__apart_from_others_only_while_it_loads(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading stays on the cores it was given; every thread made there may go everywhere afterwards."""
+    everywhere = sorted(os.sched_getaffinity(0))
+    seen: list[list[int]] = []
+
+    class Loading(Toy):
+        def __init__(self, model: Any, config: Mapping[str, Any], budget: Any) -> None:
+            super().__init__(model, config, budget)
+            seen.append(sorted(os.sched_getaffinity(0)))
+            threading.Thread(target=signal.pause, daemon=True).start()
+
+        def facts(self) -> Mapping[str, Any]:
+            tasks = [sorted(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")]
+            return {"loading": seen[0], "tasks": tasks}
+
+    monkeypatch.setattr(stage_process, "_factory", lambda name: Loading)
+    _, channel = start(load_cores=everywhere[-1:])
+    facts = receive_message(channel)[0]["facts"]
+    assert facts["loading"] == everywhere[-1:]
+    assert len(facts["tasks"]) >= 2
+    assert all(cores == everywhere for cores in facts["tasks"])
 
 
 def test_stage__that_cannot_load_says_why(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
