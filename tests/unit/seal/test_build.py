@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +127,14 @@ def test_build__a_sidecar_is_no_package(bound: Bound, backend: Packing) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")]
+    ("number", "words", "more"),
+    [
+        (errno.ENOSPC, "No space left on device", r"; found \d+ bytes free; make room, or write it elsewhere"),
+        (errno.EROFS, "Read-only file system", ""),
+    ],
 )
 def test_build__where_nothing_can_be_written(
-    bound: Bound, backend: Packing, number: int, words: str, monkeypatch: pytest.MonkeyPatch
+    bound: Bound, backend: Packing, number: int, words: str, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk or a read-only one is named, and the old sidecar stays."""
     out = sidecar_of(bound.package.path)
@@ -143,5 +148,6 @@ def test_build__where_nothing_can_be_written(
     monkeypatch.setattr("dpfedge.package.writer.os.pwrite", refuse)
     with pytest.raises(PackageError) as caught:
         build_seal(bound, out)
-    assert str(caught.value) == f"{out}: cannot write the package: {words}"
+    assert re.fullmatch(f"{re.escape(str(out))}: cannot write the package: {words}{more}", str(caught.value))
+    assert caught.value.exit_code == 1
     assert (out.read_bytes(), sorted(out.parent.iterdir())) == (before, files)
