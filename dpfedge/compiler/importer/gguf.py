@@ -13,11 +13,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from dpfedge.compiler.importer.mapped import MappedTensors
 from dpfedge.errors import ModelError
 
 __all__ = ["BLOCKS", "BLOCK_BYTES", "Gguf", "GgufTensor", "open_gguf"]
@@ -91,18 +91,21 @@ class _Cursor:
             raise ModelError(f"{what} is no UTF-8", where=f"{self.path}: byte {start + error.start}") from error
 
 
-class Gguf:
-    """An open file. Its views stay valid until `close`, which refuses while any is alive."""
+class Gguf(MappedTensors[GgufTensor]):
+    """An open file, or the parts of a split one."""
+
+    missing = "export the model again"
 
     def __init__(
-        self, path: Path, data: Sequence[mmap.mmap], metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]
+        self, path: Path, maps: Sequence[mmap.mmap], metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]
     ) -> None:
-        self.path, self.metadata, self.tensors, self._data = path, metadata, tensors, tuple(data)
+        super().__init__(path, maps, tensors)
+        self.metadata = metadata
 
     @classmethod
     def joined(cls, parts: Sequence[Gguf]) -> Gguf:
         """One model of several files: the metadata of the first, the tensors of all."""
-        data = [mapped for part in parts for mapped in part._data]
+        data = [mapped for part in parts for mapped in part._maps]
         tensors = {name: tensor for part in parts for name, tensor in part.tensors.items()}
         return cls(parts[0].path, data, parts[0].metadata, tensors)
 
@@ -114,30 +117,6 @@ class Gguf:
             what = f"metadata {key} is missing or of another type"
             raise ModelError(what, where=str(self.path), found=found, allowed=kind.__name__)
         return value
-
-    def tensor(self, name: str, shape: tuple[int, ...]) -> GgufTensor:
-        """Tensor `name`, which must have `shape`."""
-        found = self.tensors.get(name)
-        if found is None:
-            raise ModelError(f"tensor {name} is missing", where=str(self.path), remedy="export the model again")
-        if found.shape != shape:
-            raise ModelError(f"tensor {name} has another shape", where=str(self.path), found=found.shape, allowed=shape)
-        return found
-
-    def close(self) -> None:
-        """Unmap the file."""
-        self.tensors = {}
-        for mapped in self._data:
-            mapped.close()
-
-    def __enter__(self) -> Gguf:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:  # an error's traceback may still hold views
-            self.close()
 
 
 def open_gguf(path: Path) -> Gguf:

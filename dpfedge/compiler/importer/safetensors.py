@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import math
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from dpfedge.compiler.importer.confined import confined
+from dpfedge.compiler.importer.mapped import MappedTensors
 from dpfedge.errors import ModelError
 
 __all__ = ["INDEX", "SafeTensor", "Safetensors", "open_safetensors", "open_weights", "read_json"]
@@ -52,35 +52,10 @@ class SafeTensor:
         return (self.data.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(self.shape)
 
 
-class Safetensors:
-    """Open files, seen as one set of tensors. Views stay valid until `close`, which refuses while any is alive."""
+class Safetensors(MappedTensors[SafeTensor]):
+    """One file, or the files of an index."""
 
-    def __init__(self, path: Path, tensors: Mapping[str, SafeTensor], maps: Sequence[mmap.mmap]) -> None:
-        self.path, self.tensors, self._maps = path, tensors, maps
-
-    def tensor(self, name: str, shape: tuple[int, ...]) -> SafeTensor:
-        """Tensor `name`, which must have `shape`."""
-        found = self.tensors.get(name)
-        if found is None:
-            raise ModelError(f"tensor {name} is missing", where=str(self.path), remedy="fetch the model again")
-        if found.shape != shape:
-            raise ModelError(f"tensor {name} has another shape", where=str(self.path), found=found.shape, allowed=shape)
-        return found
-
-    def close(self) -> None:
-        """Unmap the files."""
-        self.tensors = {}
-        for data in self._maps:
-            data.close()
-
-    def __enter__(self) -> Safetensors:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:  # an error's traceback may still hold views
-            self.close()
+    missing = "fetch the model again"
 
 
 def open_weights(path: Path) -> Safetensors:
@@ -105,7 +80,7 @@ def _open_sharded(index: Path) -> Safetensors:
         maps += part._maps
         _compare(path, part.tensors, {tensor for tensor, place in places.items() if place == name})
         tensors |= part.tensors
-    return Safetensors(index, tensors, maps)
+    return Safetensors(index, maps, tensors)
 
 
 def _compare(path: Path, tensors: Iterable[str], wanted: set[str]) -> None:
@@ -132,7 +107,7 @@ def open_safetensors(path: Path) -> Safetensors:
     rows = {name: row for name, row in header.items() if name != "__metadata__"}
     if len(rows) > TENSORS_MAX:
         raise ModelError("too many tensors", where=str(path), found=len(rows), allowed=TENSORS_MAX)
-    return Safetensors(path, _tensors(path, rows, data, 8 + length), (data,))
+    return Safetensors(path, (data,), _tensors(path, rows, data, 8 + length))
 
 
 def read_json(path: Path) -> dict[str, Any]:
