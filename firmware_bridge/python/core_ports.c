@@ -267,14 +267,9 @@ static PyObject *consumer_receive(PyObject *object, PyObject *none) {
 
 static PyObject *get_depth(PyObject *object, void *closure) {
     PortObject *self = (PortObject *)object;
-    uint32_t most = 0;
     (void)closure;
-    if (!is_producer(self)) return PyLong_FromUnsignedLong(dpf_ring_depth(&self->ring, self->place));
-    for (uint32_t i = 0; i < self->ring.places; i++) {
-        uint32_t depth = dpf_ring_depth(&self->ring, i);
-        if (depth > most) most = depth;
-    }
-    return PyLong_FromUnsignedLong(most);
+    return PyLong_FromUnsignedLong(is_producer(self) ? dpf_ring_backlog(&self->ring)
+                                                     : dpf_ring_depth(&self->ring, self->place));
 }
 
 static PyObject *get_link(PyObject *object, void *closure) {

@@ -88,6 +88,15 @@ uint32_t dpf_ring_depth(const dpf_ring *ring, uint32_t place) {
     return depth <= ring->capacity ? (uint32_t)depth : 0;
 }
 
+uint32_t dpf_ring_backlog(const dpf_ring *ring) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < ring->places; i++) {
+        uint32_t depth = dpf_ring_depth(ring, i);
+        if (depth > most) most = depth;
+    }
+    return most;
+}
+
 static bool leased(const dpf_ring *ring, uint32_t slot) {
     for (uint32_t i = 0; i < ring->places; i++) {
         if (low(load(&ring->states[slot].lease[i])) != 0) return true;
@@ -104,12 +113,11 @@ void dpf_ring_read_stats(const dpf_ring *ring, dpf_ring_stats *stats) {
         .abandoned = load(&control->abandoned),
         .copies = load(&control->copies),
         .copied_bytes = load(&control->copied_bytes),
+        .depth = dpf_ring_backlog(ring),
     };
     for (uint32_t i = 0; i < ring->places; i++) {
-        uint32_t depth = dpf_ring_depth(ring, i);
         stats->received += load(&control->place[i].received);
         stats->corrupt += load(&control->place[i].corrupt);
-        if (depth > stats->depth) stats->depth = depth;
     }
     for (uint32_t slot = 0; slot < ring->count; slot++) {
         stats->loaned += low(load(&ring->states[slot].hold)) != 0;

@@ -208,6 +208,9 @@ void dpf_ring_count_copy(dpf_ring *ring, uint64_t nbytes);
 /* Descriptors a place has not read; 0 when the positions make no sense or there is no such place. */
 uint32_t dpf_ring_depth(const dpf_ring *ring, uint32_t place);
 
+/* The depth of the slowest place. */
+uint32_t dpf_ring_backlog(const dpf_ring *ring);
+
 void dpf_ring_read_stats(const dpf_ring *ring, dpf_ring_stats *stats);
 
 DPF_END_C
