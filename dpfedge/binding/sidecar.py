@@ -15,8 +15,8 @@ from typing import Any
 from dpfedge.backend.api import SealedView
 from dpfedge.errors import FormatError, PackageError
 from dpfedge.package import Package, open_package
-from dpfedge.package.digest import check_sections
 from dpfedge.package.sidecar import SealRecord
+from dpfedge.package.verify import check_content
 
 __all__ = ["Sidecar"]
 
@@ -37,11 +37,7 @@ class Sidecar:
 
     def check(self, *, sealed: bool) -> None:
         """Compare digests of its sections; `sealed` sections only if asked, since some backends compare their bytes."""
-        package = self.package
-        check_sections(
-            package.fileno(), package.header, package.manifest, package.path,
-            only=lambda section: sealed or section.kind != "sealed",
-        )  # fmt: skip
+        check_content(self.package, lambda section: sealed or section.kind != "sealed")
 
     def record_map(self) -> dict[str, str]:
         """Where it lies and what it holds, for `again` in another process."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
@@ -30,11 +31,10 @@ def run(args: argparse.Namespace) -> int:
 
     # before the sound card: a package that is refused is refused on every machine, and the stages' parent warms up
     prepared = prepare(args.package, board=args.board, **trust_options(args))
-    try:
+    with ExitStack() as refused:
+        refused.callback(prepared.close)
         card = SoundCard(args.input, args.output)
-    except BaseException:
-        prepared.close()
-        raise
+        refused.pop_all()
 
     async def talk() -> None:
         async with await AsyncRuntime.open(prepared) as runtime:

@@ -71,16 +71,12 @@ def known_check(check: str) -> None:
         raise UsageError("there is no such check", where="check", found=repr(check), allowed=allowed)
 
 
-def check_content(package: Package, *, weights: bool, given_up: Callable[[], bool] = bool) -> None:
-    """The rest of the full check of a package opened fast, in two parts: the weights, and all that somebody parses.
+def check_content(package: Package, only: Callable[[Section], bool], *, given_up: Callable[[], bool] = bool) -> None:
+    """The rest of the full check of a package opened fast, for the sections that `only` chooses.
 
-    Weights are numbers that no code interprets: they may be mapped by a process while they are checked here, until
-    `given_up` says that nobody wants to know any more (PackageError).
+    PackageError as soon as `given_up` says that nobody wants to know any more.
     """
-    check_sections(
-        package.fileno(), package.header, package.manifest, package.path, given_up=given_up,
-        only=lambda section: (section.kind == "weights") is weights,
-    )  # fmt: skip
+    check_sections(package.fileno(), package.header, package.manifest, package.path, only=only, given_up=given_up)
 
 
 @lru_cache(maxsize=4)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A package's weights compared with their digests while its stages load them: an opened package in, one verdict out.
 
-What anybody parses (graphs, tokenizers, templates) must have been checked before. Nothing may be answered before the
-verdict; whoever owns the stages sees to that.
+What anybody parses (graphs, tokenizers, templates) must have been checked before; weights are numbers that no code
+interprets. Nothing may be answered before the verdict; whoever owns the stages sees to that.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING
 from dpfedge.errors import PackageError
 
 if TYPE_CHECKING:
-    from dpfedge.package import Package
+    from dpfedge.package import Package, Section
 
-__all__ = ["Checking"]
+__all__ = ["Checking", "is_weights"]
 
 _NICE = 10  # what loads goes first: the start ends when both are done
+
+
+def is_weights(section: Section) -> bool:
+    """Whether a section may be mapped by a stage before its digest was compared."""
+    return section.kind == "weights"
 
 
 class Checking:
@@ -37,7 +42,7 @@ class Checking:
 
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # threads made by this one inherit it
         try:
-            check_content(self._package, weights=True, given_up=self._given_up.is_set)
+            check_content(self._package, is_weights, given_up=self._given_up.is_set)
         except PackageError as error:
             self._verdict.set_exception(error)
         else:

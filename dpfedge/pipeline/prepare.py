@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpfedge.errors import SignatureError
-from dpfedge.pipeline.checking import Checking
+from dpfedge.pipeline.checking import Checking, is_weights
 from dpfedge.pipeline.parent import Zygote
 
 if TYPE_CHECKING:
@@ -73,19 +73,19 @@ def prepare(
 
         known_check(check)
         located = package if isinstance(package, Located) else locate(package)
-        opened = located.open()
-        outside = located.installed is None
-        if located.installed is None:
+        opened, installed = located.open(), located.installed
+        unchecked = installed is None and check == "full"
+        if installed is None:
             _check_signer(opened, allow_unsigned, trust)
-            if check == "full":
-                check_content(opened, weights=False)
         else:
-            _check_installed(located.installed, opened, allow_unsigned, trust)
+            _check_installed(installed, opened, allow_unsigned, trust)
+        if unchecked:
+            check_content(opened, lambda section: not is_weights(section))
         vouch = partial(_check_signer, allow_unsigned=allow_unsigned, folders=trust)
         bound = bind_here(opened, board, check=check, vouch=vouch)
         for stale in bound.stale:
             print(f"dpfedge: warning: {stale}", file=sys.stderr, flush=True)
-        return Prepared(zygote, bound, located, Checking(opened) if outside and check == "full" else None)
+        return Prepared(zygote, bound, located, Checking(opened) if unchecked else None)
     except BaseException:
         zygote.stop(0.0)
         raise

@@ -11,7 +11,7 @@ import pytest
 
 from dpfedge.errors import DigestError, PackageError
 from dpfedge.package import Package, PackageWriter, open_package, verify
-from dpfedge.pipeline.checking import Checking
+from dpfedge.pipeline.checking import Checking, is_weights
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_checking__leaves_what_is_parsed_to_the_check_before(path: Path) -> None
         checking.wait()
         checking.stop()
         with pytest.raises(DigestError, match="section 'graph'"):
-            verify.check_content(package, weights=False)
+            verify.check_content(package, lambda section: not is_weights(section))
 
 
 def test_checking__reads_the_file_that_was_opened(path: Path) -> None:
@@ -81,10 +81,10 @@ def test_stop__gives_the_check_up(path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A pipeline that is stopped while it starts does not wait for gigabytes."""
     begun, go_on, check = threading.Event(), threading.Event(), verify.check_content
 
-    def slow(package: Package, **options: object) -> None:
+    def slow(package: Package, *only: object, **options: object) -> None:
         begun.set()
         go_on.wait()
-        check(package, **options)  # type: ignore[arg-type]
+        check(package, *only, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(verify, "check_content", slow)
     with open_package(path, check="fast") as package:
@@ -100,7 +100,7 @@ def test_stop__gives_the_check_up(path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_wait__never_waits_for_a_thread_that_broke(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug is no pass."""
 
-    def broken(package: Package, **_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(verify, "check_content", broken)
