@@ -24,6 +24,7 @@ from dpfedge.compiler.generic import import_graphs
 from dpfedge.compiler.importer.onnx import import_onnx
 from dpfedge.compiler.importer.ort import import_ort
 from dpfedge.compiler.moonshine import FRAMES_MAX, TOKENS_MAX, build_moonshine
+from dpfedge.compiler.ocr import HEIGHT, MULTIPLE, STEP, build_detector, build_reader
 from dpfedge.compiler.piper import build_piper, hop_samples, overlap_frames
 from dpfedge.errors import ModelError
 
@@ -138,6 +139,21 @@ def _piper(files: Mapping[str, Path], options: Options) -> Imported:
     return Imported(graphs, config, {"voice.json": card}, {}, (("graphs=encode, decode", rule),), 64 << 20)
 
 
+def _detector(files: Mapping[str, Path], options: Options) -> Imported:
+    graph = build_detector(import_onnx(files["model"]), str(files["model"]))
+    config = {"multiple": MULTIPLE, "mean": [0.5] * 3, "std": [0.5] * 3}
+    return Imported({"detect": graph}, config, {}, {}, (_RGB,), 256 << 20)
+
+
+def _reader(files: Mapping[str, Path], options: Options) -> Imported:
+    graph, characters = build_reader(import_onnx(files["model"]), str(files["model"]))
+    config = {"height": HEIGHT, "step": STEP, "mean": [0.5] * 3, "std": [0.5] * 3, "classes": len(characters) + 1}
+    return Imported({"read": graph}, config, {"characters.txt": "\n".join(characters).encode()}, {}, (_RGB,), 64 << 20)
+
+
+_RGB = ("input=u8 RGB", "the graph normalises, so that frames and lines are read where they lie")
+
+
 def _any_graphs(files: Mapping[str, Path], options: Options) -> Imported:
     level = {"exact": "0", "fast": "4"}[options.mode]
     hints = {name: {"session": {"session.qdq_matmulnbits_accuracy_level": level}} for name in files}
@@ -158,5 +174,7 @@ FAMILIES: Mapping[str, Family] = {
     "llama": _DECODER,
     "onnx": Family({"main": "*.onnx"}, _any_graphs, ("mode", "weights", "max_loss", "buckets"), open=True),
     "piper": Family({"model": "*.onnx", "card": "*.onnx.json"}, _piper, ("weights", "max_loss")),
+    "ppocr-detect": Family({"model": "*.onnx"}, _detector, ("weights", "max_loss", "buckets")),
+    "ppocr-read": Family({"model": "*.onnx"}, _reader, ("weights", "max_loss", "buckets")),
 }
 """Family name → how to import it."""

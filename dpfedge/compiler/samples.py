@@ -107,6 +107,16 @@ def _latent(ask: _Ask) -> Mapping[str, Array]:
     return {"latent": np.ascontiguousarray(ask.done["encode"]["latent"][:, :, :16])}
 
 
+def _image(ask: _Ask) -> Mapping[str, Array]:
+    """Dark strokes on a light ground, as print is, with a little noise."""
+    name, spec = next(iter(ask.inputs.items()))
+    rows, columns = (int(dim) if type(dim) is int else 96 for dim in spec.dims[:2])
+    image = 225 + ask.random.randint(0, 20, (rows, columns, 3))
+    for left in range(8, columns - 8, 12):
+        image[rows // 4 : rows // 4 + ask.random.randint(8, rows // 2), left : left + 4] = 40
+    return {name: image.astype(np.uint8)}
+
+
 _RULES: Mapping[tuple[str, str], Callable[[_Ask], Mapping[str, Array]]] = {
     ("silero-vad", "vad"): _vad,
     ("moonshine", "encode"): _speech,
@@ -114,6 +124,8 @@ _RULES: Mapping[tuple[str, str], Callable[[_Ask], Mapping[str, Array]]] = {
     ("moonshine", "decode_step"): _decode_step,
     ("piper", "encode"): _phonemes,
     ("piper", "decode"): _latent,
+    ("ppocr-detect", "detect"): _image,
+    ("ppocr-read", "read"): _image,
 }
 
 

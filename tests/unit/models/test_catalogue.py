@@ -27,6 +27,7 @@ def test_catalogue__demo_models() -> None:
     """The models of the demo are there, each with a licence and with files that say what they must be."""
     assert set(catalogue()) == {
         "silero-vad", "moonshine-tiny-en", "moonshine-speech-samples", "smollm2-135m-instruct-q4_1", "piper-en-us-joe",
+        "ppocr-v6-small-detect", "ppocr-v6-small-read",
     }  # fmt: skip
     for model in catalogue().values():
         assert model.licence
