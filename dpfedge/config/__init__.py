@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpfedge.config.reader import Items, Section, load_key, load_yaml, parse_yaml, plain
     from dpfedge.config.schema import check, nearest
-    from dpfedge.config.units import FORMATS, bytes_per_second, celsius, duration_ms, size_bytes, watts
+    from dpfedge.config.units import FORMATS, bytes_per_second, celsius, duration_ms, share, size_bytes, watts
 
 __all__ = [
     "FORMATS",
@@ -24,6 +24,7 @@ __all__ = [
     "nearest",
     "parse_yaml",
     "plain",
+    "share",
     "size_bytes",
     "watts",
 ]
@@ -31,7 +32,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Items", "Section", "load_key", "load_yaml", "parse_yaml", "plain"), "reader"),
     **dict.fromkeys(("check", "nearest"), "schema"),
-    **dict.fromkeys(("FORMATS", "bytes_per_second", "celsius", "duration_ms", "size_bytes", "watts"), "units"),
+    **dict.fromkeys(("FORMATS", "bytes_per_second", "celsius", "duration_ms", "share", "size_bytes", "watts"), "units"),
 }
 
 

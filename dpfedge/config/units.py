@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from dpfedge.errors import ConfigError
 
-__all__ = ["FORMATS", "bytes_per_second", "celsius", "duration_ms", "size_bytes", "watts"]
+__all__ = ["FORMATS", "bytes_per_second", "celsius", "duration_ms", "share", "size_bytes", "watts"]
 
 _SIZES = {
     "B": 1,
@@ -27,7 +27,7 @@ _SIZES = {
 }
 _DURATIONS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6}
 _RATES = {f"{unit}/s": factor for unit, factor in _SIZES.items()}
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z°/]*)")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z°/%]*)")
 
 
 def _quantity(text: object, units: Mapping[str, float], example: str) -> float:
@@ -71,7 +71,16 @@ def celsius(text: object) -> float:
     return _quantity(text, {"C": 1.0}, "99C")
 
 
+def share(text: object) -> float:
+    """0 to 1 of `10%`."""
+    found = _quantity(text, {"%": 0.01}, "10%")
+    if found > 1:
+        raise ConfigError("more than the whole", found=repr(text), allowed="0% to 100%")
+    return found
+
+
 FORMATS: Mapping[str, Callable[[object], object]] = {
     "size": size_bytes, "duration": duration_ms, "rate": bytes_per_second, "power": watts, "temperature": celsius,
+    "share": share,
 }  # fmt: skip
 """Values of the `format` keyword in a schema that `check` knows: text with a unit."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, whole
 
-__all__ = ["Limits", "Memory", "read_limits", "read_memory", "usable_bytes"]
+__all__ = ["Limits", "Memory", "free_share", "read_limits", "read_memory", "usable_bytes"]
 
 _GROUPS_MAX = 64  # controllers, and levels of one; the kernel has about 15 controllers
 _UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as the largest multiple of the page size
@@ -49,6 +49,47 @@ def read_memory(root: Root) -> Memory:
 def usable_bytes(memory: Memory, limits: Limits) -> int:
     """What one process may use at most: the machine's memory, or less where a cgroup says so."""
     return memory.total if limits.memory is None else min(memory.total or limits.memory, limits.memory)
+
+
+def free_share(root: Root) -> float | None:
+    """0 to 1: what is left of the machine's memory, or of a cgroup's on the way up where that is less; None: unknown.
+
+    File pages that nobody used lately count as free in a cgroup too: the kernel takes them back before it kills.
+    """
+    memory = read_memory(root)
+    shares = [memory.available / memory.total] if memory.total and memory.available else []
+    for place, names in _memory_groups(root):
+        limits = [size for name in names.limits if (size := _bytes(root.text(f"{place}/{name}"))) is not None]
+        used = _bytes(root.text(f"{place}/{names.used}"))
+        if limits and used is not None:
+            idle = _stat(root.text(f"{place}/memory.stat"), names.idle)
+            shares.append(1 - max(0, used - idle) / max(1, min(limits)))
+    return max(0.0, min(shares)) if shares else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    limits: tuple[str, ...]
+    used: str
+    idle: str
+
+
+_V2 = _Names(("memory.max", "memory.high"), "memory.current", "inactive_file")
+_V1 = _Names(("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _memory_groups(root: Root) -> Iterator[tuple[str, _Names]]:
+    groups = _groups(root)
+    if "" in groups:
+        base = "sys/fs/cgroup" if root.has("sys/fs/cgroup/cgroup.controllers") else "sys/fs/cgroup/unified"
+        yield from ((place, _V2) for place in _upwards(base, groups[""]))
+    if "memory" in groups:
+        yield from ((place, _V1) for place in _upwards("sys/fs/cgroup/memory", groups["memory"]))
+
+
+def _stat(text: str | None, name: str) -> int:
+    rows = (line.partition(" ") for line in (text or "").splitlines())
+    return next((whole(value) or 0 for key, _, value in rows if key == name), 0)
 
 
 def read_limits(root: Root) -> Limits:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.hardware.source.memory import Limits, Memory, read_limits, read_memory, usable_bytes
+from dpfedge.hardware.source.memory import Limits, Memory, free_share, read_limits, read_memory, usable_bytes
 from dpfedge.hardware.source.root import Root
 
 Record = Callable[[str], Path]
@@ -91,3 +91,44 @@ def test_usable__is_the_smaller_of_memory_and_limit() -> None:
 
     assert [usable_bytes(memory, Limits(memory=limit)) for limit in (None, 40, 400)] == [100, 40, 100]
     assert usable_bytes(Memory(0, 0), Limits(memory=7)) == 7
+
+
+MEMINFO = {"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 400 kB\n"}
+
+
+def test_free__of_the_machine(tmp_path: Path) -> None:
+    """What is available of the whole; nothing where the kernel tells nothing."""
+    assert free_share(Root(tmp_path)) is None
+    assert free_share(lay(tmp_path, MEMINFO)) == 0.4
+
+
+def test_free__of_the_tightest_group(tmp_path: Path) -> None:
+    """A group's limit counts where less of it is left; what the kernel can take back at once is not used."""
+    files = {
+        **MEMINFO,
+        "proc/self/cgroup": "0::/box/inner\n",
+        "sys/fs/cgroup/cgroup.controllers": "memory\n",
+        "sys/fs/cgroup/box/memory.max": "1000\n",
+        "sys/fs/cgroup/box/memory.high": "800\n",
+        "sys/fs/cgroup/box/memory.current": "700\n",
+        "sys/fs/cgroup/box/memory.stat": "anon 600\ninactive_file 60\nactive_file 40\n",
+        "sys/fs/cgroup/box/inner/memory.max": "max\n",
+        "sys/fs/cgroup/box/inner/memory.current": "700\n",
+    }
+
+    assert free_share(lay(tmp_path, files)) == pytest.approx(1 - 640 / 800)
+
+
+def test_free__of_a_version_1_group(tmp_path: Path) -> None:
+    """The older names; a group above its limit has nothing left."""
+    files = {
+        **MEMINFO,
+        "proc/self/cgroup": "4:memory:/box\n",
+        "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "1000\n",
+        "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "1500\n",
+        "sys/fs/cgroup/memory/box/memory.stat": "total_inactive_file 300\n",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        "sys/fs/cgroup/memory/memory.usage_in_bytes": "5000\n",
+    }
+
+    assert free_share(lay(tmp_path, files)) == 0.0
