@@ -46,6 +46,7 @@ __all__ = [
     "Cancelled",
     "ConfigError",
     "ContextLengthError",
+    "DeadlineExceeded",
     "DigestError",
     "DpfError",
     "FetchError",
@@ -245,6 +246,12 @@ class Cancelled(StageError):
     """The request was cancelled by its owner."""
 
     http_status = 499
+
+
+class DeadlineExceeded(StageError):
+    """The request's deadline passed before its answer was there; the stage that had it is named."""
+
+    http_status = 504
 
 
 class Busy(DpfError):

@@ -5,23 +5,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import json
 import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpfedge.backend.registry import Registry
 from dpfedge.binding import bind_here
 from dpfedge.binding.golden import require_golden
 from dpfedge.cli.compile_progress import compile_progress
 from dpfedge.cli.trusting import load_key
-from dpfedge.config import check, nearest
-from dpfedge.errors import BindError, ConfigError, Unavailable
+from dpfedge.errors import BindError, Unavailable
 from dpfedge.package import open_package
 from dpfedge.package.files import call, publish, temporary_beside
+from dpfedge.pipeline.graph import Graph
+from dpfedge.pipeline.section import check_pipeline
 
 if TYPE_CHECKING:
     from dpfedge.compiler.recipe import Recipe
@@ -32,7 +32,6 @@ HELP = (
     "Build a package from model files and a pipeline.\n\n"
     "example: dpfedge compile examples/voice/voice.yaml -o voice.dpfbin --board host --board rk3588"
 )
-STAGES = ("decoder", "encoder", "llm", "voice")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     keys = [load_key(path) for path in args.sign]  # a key that cannot be read is said before the work, not behind it
     recipe = load_recipe(args.recipe)
-    for stage, section in recipe.sections.items():
-        _check_stage(stage, section, recipe.sections)
+    if recipe.section:
+        check_pipeline(recipe.section, str(recipe.path))
     with _in_place_of(args.out) as work:
         checked = _build(recipe, work, args, keys)
     nbytes, seconds = args.out.stat().st_size, time.monotonic() - started
@@ -119,23 +118,10 @@ def _golden_run(path: Path, registry: Registry) -> int | None:
     BackendError names the worst output of a package that computes something else.
     """
     with open_package(path, check="fast") as package:
+        if package.manifest.pipeline["stages"]:
+            Graph.of_package(package)
         try:
             bound = bind_here(package, registry=registry)
         except BindError:
             return None
         return len(require_golden(bound))
-
-
-def _check_stage(stage: str, section: Any, stages: Any) -> None:
-    """Settings are checked here, where a line can be named, and not first when the package is served."""
-    if stage not in STAGES:
-        raise ConfigError(
-            "unknown stage",
-            where=stages.where(stage),
-            found=stage,
-            allowed=", ".join(STAGES),
-            remedy=nearest(stage, STAGES),
-        )
-    schema = importlib.import_module(f"dpfedge.stage.{stage}.config").SCHEMA
-    known = {**schema["properties"], "model": {"type": "string"}}
-    check(section, {**schema, "properties": known}, stage)

@@ -57,17 +57,12 @@ SCHEMA: Mapping[str, Any] = {
         "models": {"type": "object", "minProperties": 1, "additionalProperties": _MODEL},
         "pipeline": {
             "type": "object",
-            "additionalProperties": False,
             "required": ["stages"],
             "properties": {
                 "stages": {
                     "type": "object",
                     "minProperties": 1,
-                    "additionalProperties": {
-                        "type": "object",
-                        "required": ["model"],
-                        "properties": {"model": {"type": "string"}},
-                    },
+                    "additionalProperties": {"type": "object", "properties": {"model": {"type": "string"}}},
                 }
             },
         },
@@ -105,8 +100,8 @@ class Recipe:
     version: str
     models: tuple[ModelSource, ...]
     pipeline: Mapping[str, Any]
-    sections: Mapping[str, Any]
-    """Stage → its section with line numbers, for whoever checks the settings."""
+    section: Mapping[str, Any]
+    """The same with line numbers, for whoever checks it; empty when the recipe has none."""
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -115,10 +110,9 @@ def load_recipe(path: Path) -> Recipe:
     check(data, SCHEMA, path)
     models = tuple(_model(name, data["models"]) for name in data["models"])
     names = {model.name for model in models}
-    pipeline = data.get("pipeline", {"stages": {}})
-    stages = pipeline["stages"]
-    for stage, section in stages.items():
-        if section["model"] not in names:
+    pipeline = data.get("pipeline", {})
+    for stage, section in pipeline.get("stages", {}).items():
+        if "model" in section and section["model"] not in names:
             where = section.where("model") if hasattr(section, "where") else str(path)
             raise ConfigError(
                 f"stage {stage} names an unknown model",
@@ -127,7 +121,7 @@ def load_recipe(path: Path) -> Recipe:
                 allowed=", ".join(sorted(names)),
                 remedy=nearest(str(section["model"]), names),
             )
-    return Recipe(path, data["name"], data["version"], models, plain(pipeline), stages)
+    return Recipe(path, data["name"], data["version"], models, plain(pipeline) or {"stages": {}}, pipeline)
 
 
 def _model(name: str, models: Any) -> ModelSource:

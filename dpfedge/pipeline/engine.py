@@ -49,7 +49,7 @@ class Engine:
         self.bound, self._checking = bound, checking
         self.observer = None if observe is None else observe(bound)
         """Told of this runtime's requests; None when nobody looks."""
-        self.graph = Graph.from_manifest(bound.package.manifest.pipeline, str(bound.package.path))
+        self.graph = Graph.of_package(bound.package)
         self.arena = Arena.create(self.graph.links(), requests=REQUESTS_MAX)
         self.supervisor = Supervisor(zygote, self.graph, self.arena, watcher)
         tap = None if self.observer is None else self.observer.tap

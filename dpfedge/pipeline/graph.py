@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's graph: a package's `pipeline` section in, stages, links and routes out.
+"""The pipeline's graph: its section in, stages, links, routes and budgets out, or a ConfigError before anything starts.
 
 It starts no process and maps no memory.
 """
@@ -7,98 +7,188 @@ It starts no process and maps no memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from dpfedge.config import duration_ms, size_bytes
 from dpfedge.errors import ConfigError
-from dpfedge.limits import KIB, LINK_TEXT_SLOTS, PROMPT_MAX_BYTES, UTTERANCE_MAX_SAMPLES, VOICE_CHUNK_MAX_SAMPLES
 from dpfedge.link import LinkSpec
+from dpfedge.pipeline.links import CHAIN, Drawn, Wiring, chain, draw, joins, loops
+from dpfedge.pipeline.section import NODE_KEYS
 from dpfedge.stage.api import Mode
+from dpfedge.stage.kinds import StageKind, find_kind
+from dpfedge.stage.ports import Ports
 
-__all__ = ["ROUTES", "Graph", "StageNode"]
+if TYPE_CHECKING:
+    from dpfedge.package import Package
 
-SOURCE, SINK = "source", "sink"
+__all__ = ["ROUTES", "Budgets", "Graph", "StageNode"]
+
 ROUTES: Mapping[Mode, tuple[str, ...]] = {
     Mode.TRANSCRIBE: ("decoder", "encoder"),
     Mode.CHAT: ("llm",),
     Mode.SPEAK: ("voice",),
-    Mode.CONVERSE: ("decoder", "encoder", "llm", "voice"),
-}
-_CHAIN = ("decoder", "encoder", "llm", "voice")
-# (slots, bytes per slot); audio slots hold the longest utterance or chunk so that it never has to be put together again
-_SIZES: Mapping[str, tuple[int, int]] = {
-    "source.decoder": (32, 64 * KIB),
-    "source.encoder": (16, 4 * KIB),
-    "source.llm": (8, PROMPT_MAX_BYTES),
-    "source.voice": (16, 32 * KIB),
-    "decoder.encoder": (12, 4 * UTTERANCE_MAX_SAMPLES),
-    "encoder.llm": (LINK_TEXT_SLOTS, 16 * KIB),
-    "llm.voice": (LINK_TEXT_SLOTS, 8 * KIB),
-    "decoder.sink": (LINK_TEXT_SLOTS, 4 * KIB),
-    "encoder.sink": (LINK_TEXT_SLOTS, 16 * KIB),
-    "llm.sink": (4 * LINK_TEXT_SLOTS, 8 * KIB),
-    "voice.sink": (24, 2 * VOICE_CHUNK_MAX_SAMPLES),
+    Mode.CONVERSE: CHAIN,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class StageNode:
-    """One stage: its name, the model it owns and its configuration."""
+    """One stage: its name, kind, the model it owns (empty: none), its settings, ports and links."""
 
     name: str
+    kind: StageKind
     model: str
     config: Mapping[str, Any]
+    ports: Ports
+    wiring: Wiring = field(default_factory=Wiring)
+    sync: Mapping[str, Any] | None = None
+    budget_ns: int = 0
+    """The longest one step of it should take; 0: not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What a pipeline may take: nanoseconds of one request, seconds of a start, bytes of all links; 0 for not said."""
+
+    request_ns: int = 0
+    start_s: float = 0.0
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Stages in chain order, and the links between them."""
+    """Stages, each behind those it takes from, and the links between them."""
 
     stages: tuple[StageNode, ...]
+    drawn: Drawn
+    budgets: Budgets = Budgets()
+    whole: bool = False
+    """Its links are written down: a request may run through all of it (`Mode.RUN`)."""
+    ladder: Any = None
+    """The `ladder` section as it stands; `ladder.py` knows it."""
 
     @classmethod
-    def from_manifest(cls, pipeline: Mapping[str, Any], where: str) -> Graph:
-        """The graph a package describes; ConfigError names what is wrong."""
+    def of(
+        cls,
+        pipeline: Mapping[str, Any],
+        where: str,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
+        folder: Path | None = None,
+    ) -> Graph:
+        """The graph a `pipeline` section describes; ConfigError names what is wrong, of two ports both.
+
+        `models`: name → config of the models there are; `folder`: where `module:Class` kinds are, for a pipeline file.
+        """
         stages = pipeline.get("stages")
         if not isinstance(stages, Mapping) or not stages:
             raise ConfigError("the package has no pipeline", where=where, allowed="pipeline.stages with a stage in it")
-        unknown = sorted(set(stages) - set(_CHAIN))
-        if unknown:
-            raise ConfigError("unknown stage", where=f"{where}: pipeline.stages", found=unknown[0], allowed=_CHAIN)
-        return cls(tuple(_node(name, stages[name], where) for name in _CHAIN if name in stages))
+        whole = "links" in pipeline
+        if not whole and (unknown := sorted(set(stages) - set(CHAIN))):
+            remedy = "draw a pipeline of other stages with links:"
+            raise ConfigError(
+                "unknown stage", where=f"{where}: pipeline.stages", found=unknown[0], allowed=CHAIN, remedy=remedy
+            )
+        reader = _Reader(pipeline, where, models or {}, folder)
+        nodes = {name: reader.node(name, stages[name]) for name in (stages if whole else CHAIN) if name in stages}
+        ports = {name: node.ports for name, node in nodes.items()}
+        joined = joins(pipeline["links"], ports, where) if whole else chain(ports)
+        order = loops(tuple(nodes), joined)
+        drawn = draw({name: ports[name] for name in order}, joined, whole=whole)
+        made = tuple(_wired(nodes[name], drawn.wiring[name], where) for name in order)
+        graph = cls(made, drawn, reader.budgets(), whole, pipeline.get("ladder"))
+        graph._check_memory(where)
+        return graph
+
+    @classmethod
+    def of_package(cls, package: Package) -> Graph:
+        """The graph of a package's own `pipeline` section."""
+        manifest = package.manifest
+        models = {name: model.config for name, model in manifest.models.items()}
+        return cls.of(manifest.pipeline, str(package.path), models)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the stages, first to last."""
         return tuple(node.name for node in self.stages)
 
+    def node(self, name: str) -> StageNode:
+        """The stage of that name."""
+        return next(node for node in self.stages if node.name == name)
+
     def links(self) -> tuple[LinkSpec, ...]:
-        """Every link: source to each stage, each stage to the next one of the chain, each stage to the sink."""
-        names = self.names
-        pairs = [(SOURCE, name) for name in names]
-        pairs += [(a, b) for a, b in pairwise(_CHAIN) if a in names and b in names]
-        pairs += [(name, SINK) for name in names]
-        return tuple(_link(producer, consumer) for producer, consumer in pairs)
+        """Every link: from the source, between stages, to the sink."""
+        return self.drawn.links
 
     def route(self, mode: Mode) -> tuple[str, ...]:
         """The stages a request of this mode passes; ConfigError if the pipeline lacks one."""
-        missing = [name for name in ROUTES[mode] if name not in self.names]
+        if mode is Mode.RUN:
+            if not self.whole:
+                remedy = "use converse, transcribe, chat or speak; or draw the graph with links:"
+                raise ConfigError("this pipeline is no drawn graph", where="pipeline", remedy=remedy)
+            return self.names
+        kinds = {node.name: node.kind.name for node in self.stages}
+        missing = [name for name in ROUTES[mode] if kinds.get(name) != name]
         if missing:
             raise ConfigError(
                 f"this pipeline cannot {mode.name.lower()}", found=f"no {missing[0]} stage", allowed=self.names
             )
         return ROUTES[mode]
 
+    def _check_memory(self, where: str) -> None:
+        sizes = {link.name: link.slots * link.slot_bytes for link in self.links()}
+        total, allowed = sum(sizes.values()), self.budgets.memory
+        if allowed and total > allowed:
+            largest = max(sizes, key=lambda name: sizes[name])
+            raise ConfigError(
+                "the links take more memory than the budget", where=f"{where}: pipeline.budgets.memory",
+                found=f"{total} bytes, {sizes[largest]} of them link {largest}", allowed=f"{allowed} bytes",
+                remedy="give links fewer slots, or smaller bounds to the ports",
+            )  # fmt: skip
 
-def _node(name: str, data: Mapping[str, Any], where: str) -> StageNode:
-    config = dict(data)
-    model = config.pop("model", None)
-    if not isinstance(model, str):
-        raise ConfigError("the stage names no model", where=f"{where}: pipeline.stages.{name}", allowed="model: NAME")
-    return StageNode(name, model, config)
+
+class _Reader:
+    """Makes stages of their sections."""
+
+    def __init__(
+        self, pipeline: Mapping[str, Any], where: str, models: Mapping[str, Mapping[str, Any]], folder: Path | None
+    ) -> None:
+        self._pipeline, self._where, self._models, self._folder = pipeline, where, models, folder
+        self._budgets = pipeline.get("budgets") or {}
+        for name in self._budgets.get("stages") or {}:
+            if name not in pipeline["stages"]:
+                allowed = ", ".join(pipeline["stages"])
+                raise ConfigError(
+                    "no such stage", where=f"{where}: pipeline.budgets.stages", found=name, allowed=allowed
+                )
+
+    def node(self, name: str, data: Mapping[str, Any]) -> StageNode:
+        where = f"{self._where}: pipeline.stages.{name}"
+        kind = find_kind(str(data.get("kind", name)), where=where, folder=self._folder)
+        model = data.get("model", "")
+        if not isinstance(model, str) or (kind.needs_model and not model):
+            raise ConfigError("the stage names no model", where=where, allowed="model: NAME")
+        config = {key: value for key, value in data.items() if key not in NODE_KEYS}
+        budget = (self._budgets.get("stages") or {}).get(name)
+        ports = kind.ports(config, self._models.get(model))
+        return StageNode(name, kind, model, config, ports, sync=data.get("sync"), budget_ns=_ns(budget))
+
+    def budgets(self) -> Budgets:
+        start, memory = self._budgets.get("start"), self._budgets.get("memory")
+        return Budgets(
+            _ns(self._budgets.get("request")), _ns(start) / 1e9, size_bytes(memory) if memory is not None else 0
+        )
 
 
-def _link(producer: str, consumer: str) -> LinkSpec:
-    slots, slot_bytes = _SIZES[f"{producer}.{consumer}"]
-    return LinkSpec(f"{producer}.{consumer}", producer, consumer, slots, slot_bytes, "fail")
+def _ns(text: Any) -> int:
+    return 0 if text is None else round(duration_ms(text) * 1e6)
+
+
+def _wired(node: StageNode, wiring: Wiring, where: str) -> StageNode:
+    if node.sync is not None and (lead := node.sync["lead"]) not in set(wiring.inputs.values()):
+        allowed = ", ".join(wiring.inputs.values()) or "the stage has none"
+        raise ConfigError(
+            "no such input", where=f"{where}: pipeline.stages.{node.name}.sync.lead", found=lead, allowed=allowed
+        )
+    return replace(node, wiring=wiring)

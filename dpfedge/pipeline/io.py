@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Mapping
+from math import prod
 from typing import Any
 
 import cbor2
 import numpy as np
 
 from dpfedge.backend.api import Array
-from dpfedge.errors import WouldBlock
+from dpfedge.errors import StageError, WouldBlock
 from dpfedge.link import LAST, Arena, Loan, Producer
 from dpfedge.pipeline.messages import LinkMessage, crowded, send_bytes
 from dpfedge.stage.api import Kind, Mode, Steps, Wait
@@ -23,12 +24,12 @@ __all__ = ["LinkIO", "LinkSlot"]
 class LinkSlot:
     """A loan seen as a `Slot`."""
 
-    __slots__ = ("_code", "_loan", "_producer", "_request", "_row", "array")
+    __slots__ = ("_code", "_io", "_loan", "_producer", "_row", "array")
 
-    def __init__(self, producer: Producer, loan: Loan, request: int, shape: tuple[int, ...], dtype: str) -> None:
+    def __init__(self, producer: Producer, loan: Loan, io: LinkIO, shape: tuple[int, ...], dtype: str) -> None:
         numpy = TensorSpec("slot", dtype).numpy
         self.array: Array = loan.array(numpy, shape)
-        self._producer, self._loan, self._request = producer, loan, request
+        self._producer, self._loan, self._io = producer, loan, io
         self._code = DTYPE_CODES[dtype]
         self._row = self.array[:1].nbytes if shape else numpy.itemsize
 
@@ -55,7 +56,9 @@ class LinkSlot:
         shape = (used, *self.array.shape[1:])
         return {
             "kind": int(kind),
-            "request": self._request,
+            "request": self._io.key,
+            "deadline_ns": self._io.deadline_ns,
+            "urgency": self._io.urgency,
             "turn": turn,
             "dtype": self._code,
             "shape": shape,
@@ -68,19 +71,27 @@ _EMPTY: Array = np.empty(0, np.uint8)
 
 
 class LinkIO:
-    """One request of a stage over the links of an arena."""
+    """One request of a stage over the links of an arena; `outputs`: port → producer, of those it may go on through."""
 
     def __init__(
-        self, arena: Arena, outputs: Mapping[str, Producer], key: int, options: Mapping[str, Any], route: frozenset[str]
+        self,
+        arena: Arena,
+        outputs: Mapping[str, Producer],
+        key: int,
+        options: Mapping[str, Any],
+        inputs: frozenset[str] = frozenset(),
+        failing: frozenset[str] = frozenset(),
     ) -> None:
         self.key = key
         self.options = options
         self.mode = Mode(options["mode"])
+        self.inputs = inputs
+        self.deadline_ns = int(options.get("deadline_ns", 0))
+        self.urgency = int(options.get("urgency", 3))
         self.turn = 0
         """Of the message received or sent last: what a failure now belongs to."""
         self.inbox: deque[LinkMessage] = deque()
-        self._requests = arena.requests
-        self._outputs = {port: producer for port, producer in outputs.items() if port in route}
+        self._requests, self._outputs, self._failing = arena.requests, outputs, failing
 
     def receive(self) -> LinkMessage | None:
         """The next message of this request, or None."""
@@ -95,33 +106,53 @@ class LinkIO:
         return self._requests.cancelled(self.key, turn)
 
     def has(self, port: str) -> bool:
-        """Whether this request continues on the link to `port`."""
+        """Whether something is linked to the output `port`."""
         return port in self._outputs
 
     def loan(self, port: str, shape: tuple[int, ...], dtype: str) -> Generator[Wait, None, LinkSlot]:
-        """A writable slot on the link to `port`."""
+        """A writable slot on the link of `port`."""
         producer = self._outputs[port]
-        nbytes = TensorSpec("slot", dtype).numpy.itemsize * int(np.prod(shape))
         while self.mode is Mode.TRANSCRIBE and crowded(producer):
             yield Wait.SPACE  # a long file must not take every slot from those who speak now
-        while True:
-            try:
-                return LinkSlot(producer, producer.loan(nbytes), self.key, shape, dtype)
-            except WouldBlock:
-                yield Wait.SPACE
+        while (slot := self.try_loan(port, shape, dtype)) is None:
+            self._refuse_full(port)
+            yield Wait.SPACE
+        return slot
 
-    def text(self, port: str, kind: Kind, text: str, *, turn: int, last: bool = False) -> Steps:
+    def try_loan(self, port: str, shape: tuple[int, ...], dtype: str) -> LinkSlot | None:
+        """A writable slot on the link of `port`, None when there is none now."""
+        producer = self._outputs[port]
+        nbytes = TensorSpec("slot", dtype).numpy.itemsize * prod(shape)
+        try:
+            return LinkSlot(producer, producer.loan(nbytes), self, shape, dtype)
+        except WouldBlock:
+            return None
+
+    def text(self, port: str, kind: Kind, text: str, *, turn: int, last: bool = False, captured_ns: int = 0) -> Steps:
         """Send a short text."""
-        return self._bytes(port, kind, text.encode(), turn, last)
+        return self._bytes(port, kind, text.encode(), turn, last, captured_ns)
 
-    def map(self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False) -> Steps:
+    def map(
+        self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False, captured_ns: int = 0
+    ) -> Steps:
         """Send a small map."""
-        return self._bytes(port, kind, cbor2.dumps(dict(data)), turn, last)
+        return self._bytes(port, kind, cbor2.dumps(dict(data)), turn, last, captured_ns)
 
-    def _bytes(self, port: str, kind: Kind, data: bytes, turn: int, last: bool) -> Steps:
+    def _bytes(self, port: str, kind: Kind, data: bytes, turn: int, last: bool, captured_ns: int) -> Steps:
         producer, self.turn = self._outputs[port], turn
         while True:
             try:
-                return send_bytes(producer, self.key, kind, data, turn, last)
+                return send_bytes(
+                    producer, self.key, kind, data, turn=turn, last=last, captured_ns=captured_ns,
+                    deadline_ns=self.deadline_ns, urgency=self.urgency,
+                )  # fmt: skip
             except WouldBlock:
+                self._refuse_full(port)
                 yield Wait.SPACE
+
+    def _refuse_full(self, port: str) -> None:
+        if port in self._failing:
+            raise StageError(
+                "the link is full", where=f"port {port}", found=f"link {self._outputs[port].link}",
+                remedy="give it more slots, or another policy than fail",
+            )  # fmt: skip

@@ -19,10 +19,10 @@ __all__ = ["LinkMessage", "crowded", "send_bytes", "send_map", "send_text"]
 class LinkMessage:
     """A lease seen as a `Message`."""
 
-    __slots__ = ("_lease", "captured_ns", "kind", "last", "partial", "turn")
+    __slots__ = ("_lease", "captured_ns", "kind", "last", "partial", "port", "turn")
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
+    def __init__(self, lease: Lease, port: str = "") -> None:
+        self._lease, self.port = lease, port
         self.kind = Kind(lease.kind)
         self.turn = lease.turn
         self.captured_ns = lease.captured_ns
@@ -57,19 +57,28 @@ def crowded(producer: Producer) -> bool:
     return 2 * (producer.live + producer.depth) >= producer.slots
 
 
-def send_text(producer: Producer, key: int, kind: Kind, text: str, *, turn: int = 0, last: bool = False) -> None:
-    """Send a text at once; WouldBlock when the link is full."""
-    send_bytes(producer, key, kind, text.encode(), turn, last)
+def send_text(producer: Producer, key: int, kind: Kind, text: str, **fields: Any) -> None:
+    """Send a text at once; WouldBlock when the link is full. `fields` as in `send_bytes`."""
+    send_bytes(producer, key, kind, text.encode(), **fields)
 
 
-def send_map(
-    producer: Producer, key: int, kind: Kind, data: Mapping[str, Any], *, turn: int = 0, last: bool = False
+def send_map(producer: Producer, key: int, kind: Kind, data: Mapping[str, Any], **fields: Any) -> None:
+    """Send a map at once; WouldBlock when the link is full. `fields` as in `send_bytes`."""
+    send_bytes(producer, key, kind, cbor2.dumps(dict(data)), **fields)
+
+
+def send_bytes(
+    producer: Producer,
+    key: int,
+    kind: Kind,
+    data: bytes,
+    *,
+    turn: int = 0,
+    last: bool = False,
+    captured_ns: int = 0,
+    deadline_ns: int = 0,
+    urgency: int = 3,
 ) -> None:
-    """Send a map at once; WouldBlock when the link is full."""
-    send_bytes(producer, key, kind, cbor2.dumps(dict(data)), turn, last)
-
-
-def send_bytes(producer: Producer, key: int, kind: Kind, data: bytes, turn: int, last: bool) -> None:
     """Send a small payload at once; WouldBlock when the link is full, InputError when it can never fit."""
     if len(data) > producer.slot_bytes:
         raise InputError(
@@ -78,4 +87,7 @@ def send_bytes(producer: Producer, key: int, kind: Kind, data: bytes, turn: int,
         )  # fmt: skip
     loan = producer.loan(len(data))
     loan.view[: len(data)] = data
-    producer.send(loan, kind=int(kind), request=key, turn=turn, nbytes=len(data), flags=LAST if last else 0)
+    producer.send(
+        loan, kind=int(kind), request=key, turn=turn, nbytes=len(data), captured_ns=captured_ns,
+        deadline_ns=deadline_ns, urgency=urgency, flags=LAST if last else 0,
+    )  # fmt: skip

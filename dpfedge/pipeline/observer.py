@@ -114,16 +114,16 @@ class _TappedProducer:
 
     def send(
         self, loan: Loan, *, kind: int, request: int, turn: int = 0, dtype: int = 0, shape: tuple[int, ...] = (),
-        nbytes: int, captured_ns: int = 0, flags: int = 0,
+        nbytes: int, captured_ns: int = 0, deadline_ns: int = 0, urgency: int = 3, flags: int = 0,
     ) -> None:  # fmt: skip
         # told before it is sent: afterwards the slot is the consumer's
         a, b, c = (*shape, 0, 0, 0)[:3]
         place = (loan.slot, loan.generation, self._sent & 0xFFFF_FFFF, turn, 0, nbytes)
-        told = Descriptor(request, captured_ns, 0, *place, (a, b, c), dtype, len(shape), 3, kind, flags)
+        told = Descriptor(request, captured_ns, deadline_ns, *place, (a, b, c), dtype, len(shape), urgency, kind, flags)
         self._tap.sent(self.link, told, loan.view[:nbytes])
         self._producer.send(
             loan, kind=kind, request=request, turn=turn, dtype=dtype, shape=shape, nbytes=nbytes,
-            captured_ns=captured_ns, flags=flags,
+            captured_ns=captured_ns, deadline_ns=deadline_ns, urgency=urgency, flags=flags,
         )  # fmt: skip
         self._sent += 1
 

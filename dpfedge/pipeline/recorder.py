@@ -38,7 +38,7 @@ class Recorder:
 
     def __call__(self, bound: Bound) -> Observer:
         number, package = next(self._numbers), bound.package
-        links = [spec.name for spec in Graph.from_manifest(package.manifest.pipeline, str(package.path)).links()]
+        links = [spec.name for spec in Graph.of_package(package).links()]
         sampling = package.manifest.pipeline["stages"].get("llm", {}).get("sampling") or {}
         voice = package.manifest.pipeline["stages"].get("voice", {})
         self.file.describe(

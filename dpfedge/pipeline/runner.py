@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one stage: leases from its incoming links in, generator steps, messages on its outgoing links out.
 
-One thread, no lock: requests take turns at every `Wait`. It starts no process and loads no model.
+One thread, no lock: requests take turns at every `Wait`, the most urgent first. It starts no process, loads no model.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpfedge.errors import DpfError, WouldBlock
+from dpfedge.errors import DeadlineExceeded, DpfError, WouldBlock
 from dpfedge.link import Arena, Consumer, Lease, Producer
 from dpfedge.pipeline.io import LinkIO
+from dpfedge.pipeline.links import Wiring
 from dpfedge.pipeline.messages import LinkMessage, send_map
-from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, Settles, Stage, Steps, Wait
+from dpfedge.stage.api import TURN_STRIDE, Adjusts, Kind, Mode, Settles, Stage, Steps, Wait
 from dpfedge.stage.failure import describe
 
 __all__ = ["StageRunner"]
 
 
 _SPACE_WAIT_NS = 5_000_000
+Report = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(slots=True)
@@ -34,21 +37,35 @@ class _Active:
 
 
 class StageRunner:
-    """Drives `stage` over `arena`; `owner` identifies this incarnation of its process on every link."""
+    """Drives `stage`, called `name` in its pipeline, over `arena`; `owner` is this incarnation of its process there.
 
-    def __init__(self, stage: Stage, arena: Arena, owner: int, *, spin_ns: int = 0) -> None:
-        self._stage, self._arena, self._spin_ns = stage, arena, spin_ns
-        links = arena.links.values()
-        self._source: Consumer = arena.consumer(f"source.{stage.name}", owner)
-        self._inputs: list[Consumer] = [
-            arena.consumer(link.name, owner)
-            for link in links
-            if link.consumer == stage.name and link.producer != "source"
-        ]
+    A step longer than `budget_ns` is told to `report`, at most once a second; so is a setting that was refused.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        wiring: Wiring,
+        arena: Arena,
+        owner: int,
+        *,
+        spin_ns: int = 0,
+        budget_ns: int = 0,
+        report: Report = lambda event: None,
+    ) -> None:
+        self._stage, self._name, self._arena, self._spin_ns = stage, name, arena, spin_ns
+        self._budget_ns, self._report, self._reported_ns = budget_ns, report, 0
+        self._source: Consumer = arena.consumer(f"source.{name}", owner)
+        self._inputs = [(arena.consumer(link, owner, name), port) for link, port in wiring.inputs.items()]
+        self._awaited = frozenset(wiring.inputs.values()) - wiring.delayed
+        self._failing = wiring.failing
+        links = arena.links
         self._outputs: dict[str, Producer] = {
-            link.consumer: arena.producer(link.name, owner) for link in links if link.producer == stage.name
+            port: arena.producer(link, owner) for port, link in {**wiring.outputs, "sink": f"{name}.sink"}.items()
         }
-        self._bell = arena.bell(stage.name)
+        self._leads = {port: frozenset(links[producer.link].consumers) for port, producer in self._outputs.items()}
+        self._bell = arena.bell(name)
         self._active: dict[int, _Active] = {}
         self._early: dict[int, deque[LinkMessage]] = {}
         self._failures: deque[tuple[int, int, Mapping[str, Any]]] = deque()
@@ -70,9 +87,11 @@ class StageRunner:
                 self._bell.wait(seen, self._patience(), self._spin_ns)
 
     def _patience(self) -> int | None:
-        """For ever, unless a request leaves slots to others: their release does not ring for it."""
-        crowded = any(active.wait is Wait.SPACE for active in self._active.values())
-        return _SPACE_WAIT_NS if crowded else None
+        """For ever, unless a request has a deadline, or leaves slots to others: their release does not ring for it."""
+        if any(active.wait is Wait.SPACE for active in self._active.values()):
+            return _SPACE_WAIT_NS
+        deadlines = [active.io.deadline_ns for active in self._active.values() if active.io.deadline_ns]
+        return max(0, min(deadlines) - time.monotonic_ns()) if deadlines else None
 
     def _settle(self) -> bool:
         """One step of what the stage still prepares; False when there is none."""
@@ -83,41 +102,46 @@ class StageRunner:
     def turn_over(self) -> bool:
         """Poll links and step every runnable request once; True when nothing is left to do now."""
         self._drain(self._source)
-        for consumer in self._inputs:
-            self._drain(consumer)
+        for consumer, port in self._inputs:
+            self._drain(consumer, port)
         self._drop_dead()
         self._flush_failures()
-        for key in [key for key, active in self._active.items() if self._wants_step(active)]:
+        wanting = [(active.io.urgency, key) for key, active in self._active.items() if self._wants_step(active)]
+        for _, key in sorted(wanting, key=lambda pair: pair[0]) if len(wanting) > 1 else wanting:
             self._step(key)
         return not any(self._runnable(active) for active in self._active.values())
 
     # --- messages ---
 
-    def _drain(self, consumer: Consumer) -> None:
+    def _drain(self, consumer: Consumer, port: str = "") -> None:
         while (lease := consumer.receive()) is not None:
-            self._dispatch(lease, consumer is self._source)
+            self._dispatch(lease, port, consumer is self._source)
 
-    def _dispatch(self, lease: Lease, from_source: bool) -> None:
-        if lease.kind == Kind.START:
+    def _dispatch(self, lease: Lease, port: str, from_source: bool) -> None:
+        if from_source and lease.kind == Kind.START:
             self._start(lease)
+            return
+        if from_source and lease.kind == Kind.SETTINGS:
+            self._adjust(lease)
             return
         if lease.request not in self._active and not from_source:
             self._drain(self._source)  # START is always sent first, but on another link
         active = self._active.get(lease.request)
         if active is not None:
-            active.io.inbox.append(LinkMessage(lease))
+            active.io.inbox.append(LinkMessage(lease, port))
         elif from_source or not self._arena.requests.live(lease.request):
             lease.release()
         else:
             # a process before this one knew the request; its owner is about to start it here again
-            self._early.setdefault(lease.request, deque()).append(LinkMessage(lease))
+            self._early.setdefault(lease.request, deque()).append(LinkMessage(lease, port))
 
     def _start(self, lease: Lease) -> None:
         message = LinkMessage(lease)
         options = message.map()
         message.release()
         route = frozenset((*options["route"], "sink"))
-        io = LinkIO(self._arena, self._outputs, lease.request, options, route)
+        outputs = {port: producer for port, producer in self._outputs.items() if self._leads[port] <= route}
+        io = LinkIO(self._arena, outputs, lease.request, options, self._awaited, self._failing)
         waiting = self._early.pop(lease.request, deque())
         if (old := self._active.pop(lease.request, None)) is not None:
             old.steps.close()
@@ -128,6 +152,19 @@ class StageRunner:
     def _begin(self, io: LinkIO) -> Steps:
         # a stage may refuse a request before its first step; that is a failure of the request as any other
         yield from self._stage.request(io)
+
+    def _adjust(self, lease: Lease) -> None:
+        message = LinkMessage(lease)
+        settings = message.map()
+        message.release()
+        try:
+            if isinstance(self._stage, Adjusts):
+                self._stage.adjust(settings)
+                return
+        except DpfError as error:
+            self._report({"what": "settings refused", "settings": dict(settings), **describe(error, self._name)})
+            return
+        self._report({"what": "settings refused", "settings": dict(settings), "found": "a stage that cannot change"})
 
     def _drop_dead(self) -> None:
         live = self._arena.requests.live
@@ -143,7 +180,7 @@ class StageRunner:
 
     def _runnable(self, active: _Active) -> bool:
         if active.wait is Wait.INPUT:
-            return bool(active.io.inbox) or self._newly_cancelled(active)
+            return bool(active.io.inbox) or self._newly_cancelled(active) or _expired(active)
         return active.wait is Wait.STEP
 
     def _newly_cancelled(self, active: _Active) -> bool:
@@ -153,18 +190,28 @@ class StageRunner:
         active = self._active[key]
         if self._newly_cancelled(active):
             active.told = active.io.turn
+        started = time.monotonic_ns()
         try:
+            _check_deadline(active, started)
             active.wait = next(active.steps)
         except StopIteration:
             self._end(self._active.pop(key))
         except DpfError as error:
             self._fail(key, active, error)
+        if self._budget_ns and (took := time.monotonic_ns() - started) > self._budget_ns:
+            self._over_budget(key, started, took)
+
+    def _over_budget(self, key: int, started: int, took: int) -> None:
+        if started - self._reported_ns >= 1_000_000_000:
+            self._reported_ns = started
+            figures = {"step_ms": round(took / 1e6, 3), "budget_ms": self._budget_ns / 1e6}
+            self._report({"what": "over budget", "request": key, **figures})
 
     def _fail(self, key: int, active: _Active, error: DpfError) -> None:
         io = active.io
-        self._failures.append((key, io.turn, describe(error, self._stage.name)))
+        self._failures.append((key, io.turn, describe(error, self._name)))
         self._end(self._active.pop(key))
-        if io.mode is Mode.CONVERSE:
+        if io.mode is Mode.CONVERSE and not isinstance(error, DeadlineExceeded):
             io.options = {**io.options, "turn": io.turn - io.turn % TURN_STRIDE}
             self._active[key] = _Active(io, self._begin(io), Wait.INPUT)
         self._flush_failures()
@@ -182,6 +229,18 @@ class StageRunner:
     def _end(self, active: _Active) -> None:
         active.steps.close()
         _release(active.io.inbox)
+
+
+def _expired(active: _Active) -> bool:
+    return 0 < active.io.deadline_ns <= time.monotonic_ns()
+
+
+def _check_deadline(active: _Active, now: int) -> None:
+    late = now - active.io.deadline_ns
+    if active.io.deadline_ns and late >= 0:
+        raise DeadlineExceeded(
+            "the deadline has passed", found=f"{late / 1e6:.1f} ms late", remedy="allow more time, or ask for less"
+        )
 
 
 def _release(messages: deque[LinkMessage]) -> None:

@@ -18,10 +18,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from dpfedge.backend.api import Budget
-from dpfedge.binding import BoundModel, Chosen
+from dpfedge.binding import Chosen
 from dpfedge.errors import DpfError
 from dpfedge.link import Arena
 from dpfedge.pipeline.early import load_early
+from dpfedge.pipeline.graph import StageNode
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Stage
@@ -33,20 +34,23 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 def run_stage(
-    command: Mapping[str, Any], chosen: Chosen, arena_fd: int, channel: socket.socket, parent: int
+    command: Mapping[str, Any], node: StageNode, chosen: Chosen, arena_fd: int, channel: socket.socket, parent: int
 ) -> NoReturn:
-    """Be the stage that `command` names, until SIGTERM or the death of process `parent`; ends the process."""
+    """Be the stage `node` where `command` says, until SIGTERM or the death of process `parent`; ends the process."""
     name = command["stage"]
     _become(name, command, parent)
     started = time.monotonic_ns()
     code = 1
     try:
         with _apart(command["load_cores"]):
-            stage = _build(name, command, chosen)
+            stage = _build(node, command, chosen)
             loaded = time.monotonic_ns()
             stage.warm()
         warmed = time.monotonic_ns()
-        runner = StageRunner(stage, Arena.attach(arena_fd), command["owner"], spin_ns=command["spin_ns"])
+        runner = StageRunner(
+            stage, name, node.wiring, Arena.attach(arena_fd), command["owner"],
+            spin_ns=command["spin_ns"], budget_ns=node.budget_ns,
+        )  # fmt: skip
         _on_term(runner.stop)
         gc.freeze()  # what start-up made lives for ever; collections during a turn stay short
         times = {"load_ms": (loaded - started) / 1e6, "warm_ms": (warmed - loaded) / 1e6}
@@ -102,29 +106,11 @@ def _apart(cores: Sequence[int]) -> Iterator[None]:
             os.sched_setaffinity(int(task), before)
 
 
-def _build(name: str, command: Mapping[str, Any], chosen: Chosen) -> Stage:
+def _build(node: StageNode, command: Mapping[str, Any], chosen: Chosen) -> Stage:
     budget = Budget(threads=command["threads"], cores=tuple(command["cores"]))
-    model = load_early(chosen.model(command["model"]), budget)
-    return _factory(name)(model, command["config"], budget)
-
-
-def _factory(name: str) -> Callable[[BoundModel, Mapping[str, Any], Budget], Stage]:
+    model = load_early(chosen.model(node.model), budget) if node.model else None
     # each process imports its own stage only: the others' libraries would cost every process memory
-    if name == "decoder":
-        from dpfedge.stage.decoder import DecoderStage
-
-        return DecoderStage
-    if name == "encoder":
-        from dpfedge.stage.encoder import EncoderStage
-
-        return EncoderStage
-    if name == "llm":
-        from dpfedge.stage.llm import LlmStage
-
-        return LlmStage
-    from dpfedge.stage.voice import VoiceStage
-
-    return VoiceStage
+    return node.kind.load()(model, node.config, budget)
 
 
 def _on_term(stop: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from dpfedge.binding.bound import Chosen
 from dpfedge.errors import DpfError, PackageError
 from dpfedge.package import open_package
-from dpfedge.pipeline.graph import Graph
+from dpfedge.pipeline.graph import Graph, StageNode
 from dpfedge.pipeline.stage_process import run_stage
 from dpfedge.pipeline.wire import receive_message, send_message
 from dpfedge.plugin.manager import load_plugins
@@ -60,7 +60,7 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
     arena_fd, *files = fds
     try:
         chosen = _open(setup, *files)
-        nodes = {node.name: node for node in Graph.from_manifest(chosen.package.manifest.pipeline, "package").stages}
+        graph = Graph.of_package(chosen.package)
     except DpfError as error:
         send_message(control, {"error": describe(error, "zygote")})
         return error.exit_code
@@ -70,8 +70,7 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
         command, fds = _next(control, parent_fd)
         if not command:
             return 0
-        node = nodes[command["stage"]]
-        _fork(control, {**command, "model": node.model, "config": dict(node.config)}, chosen, arena_fd, fds[0])
+        _fork(control, command, graph.node(command["stage"]), chosen, arena_fd, fds[0])
         os.close(fds[0])
 
 
@@ -97,7 +96,14 @@ def _next(control: socket.socket, parent_fd: int) -> tuple[dict[str, Any], list[
     return ({}, []) if parent_fd in ready else receive_message(control)
 
 
-def _fork(control: socket.socket, command: Mapping[str, Any], chosen: Chosen, arena_fd: int, channel_fd: int) -> None:
+def _fork(
+    control: socket.socket,
+    command: Mapping[str, Any],
+    node: StageNode,
+    chosen: Chosen,
+    arena_fd: int,
+    channel_fd: int,
+) -> None:
     parent = os.getpid()
     try:
         pid = os.fork()
@@ -107,7 +113,7 @@ def _fork(control: socket.socket, command: Mapping[str, Any], chosen: Chosen, ar
     if pid == 0:
         control.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        run_stage(command, chosen, arena_fd, socket.socket(fileno=channel_fd), parent)
+        run_stage(command, node, chosen, arena_fd, socket.socket(fileno=channel_fd), parent)
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -2,7 +2,7 @@
 """The contract between a stage's domain logic and whatever runs it: one generator per request.
 
 A stage knows nothing of processes, rings or HTTP. It is given a `RequestIO` per request and yields whenever others may
-run: at every token, frame or operator boundary. Nothing here copies tensor bytes.
+run: at every token, frame or operator boundary. Nothing here copies tensor bytes. What its ports are is `ports.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,19 @@ from typing import Any, Protocol, runtime_checkable
 
 from dpfedge.backend.api import Array
 
-__all__ = ["TURN_STRIDE", "Kind", "Message", "Mode", "RequestIO", "Settles", "Slot", "Stage", "Steps", "Wait"]
+__all__ = [
+    "TURN_STRIDE",
+    "Adjusts",
+    "Kind",
+    "Message",
+    "Mode",
+    "RequestIO",
+    "Settles",
+    "Slot",
+    "Stage",
+    "Steps",
+    "Wait",
+]
 
 
 class Kind(IntEnum):
@@ -35,7 +47,7 @@ class Kind(IntEnum):
     SPEECH_STOPPED = 6
     """CBOR {at_ms, start_ms, reason}: decoder → sink when the endpoint is decided."""
     FLUSH = 7
-    """No payload. source → decoder: commit what was heard now."""
+    """No payload. source → decoder: commit what was heard now. Any port: give out what you hold, then pass it on."""
     CLEAR = 8
     """No payload. source → decoder: drop what was heard."""
     DONE = 9
@@ -47,6 +59,12 @@ class Kind(IntEnum):
     """CBOR {text}: source → llm after a barge-in: the words of the answer that were really heard."""
     RESPOND = 12
     """CBOR map of options: source → llm: answer now (to a text item or again) without speech before it."""
+    DATA = 13
+    """One message of a port: a tensor, or a text, as the port says."""
+    END = 14
+    """No payload, the last of its turn: nothing more comes on this port."""
+    SETTINGS = 15
+    """CBOR map, of no request: what the stage is to do otherwise from now on; see `Adjusts`."""
 
 
 class Mode(IntEnum):
@@ -56,6 +74,8 @@ class Mode(IntEnum):
     CHAT = 2
     SPEAK = 3
     CONVERSE = 4
+    RUN = 5
+    """All of them: the graph as it is drawn."""
 
 
 class Wait(Enum):
@@ -73,8 +93,11 @@ class Message(Protocol):
     """One received message; its view ends with `release` (what a stage forgot ends with the request)."""
 
     kind: Kind
+    port: str
+    """The input it came in on; empty for what the runtime itself sends."""
     turn: int
     captured_ns: int
+    """When the world was as it says: CLOCK_MONOTONIC, 0 for never told."""
     last: bool
     partial: bool
     """The slot still grows: a later message of the same turn shows the same bytes and more."""
@@ -118,6 +141,12 @@ class RequestIO(Protocol):
     mode: Mode
     options: Mapping[str, Any]
     """The START message's map."""
+    inputs: frozenset[str]
+    """The input ports that something is linked to."""
+    deadline_ns: int
+    """When nobody waits any more (CLOCK_MONOTONIC), 0 for never; the runner ends the request by itself then."""
+    urgency: int
+    """0 (first) to 7, as in RFC 9218."""
 
     def receive(self) -> Message | None:
         """The next message of this request, or None when none waits."""
@@ -126,15 +155,20 @@ class RequestIO(Protocol):
         """Whether the owner cancelled this turn (or the whole request); one memory read."""
 
     def has(self, port: str) -> bool:
-        """Whether this request continues on the link to `port` (`sink`, or the next stage's name)."""
+        """Whether something is linked to the output `port`; `sink`, the caller, always is."""
 
     def loan(self, port: str, shape: tuple[int, ...], dtype: str) -> Generator[Wait, None, Slot]:
-        """`slot = yield from io.loan("encoder", (n,), "f32")`; waits for space without blocking other requests."""
+        """`slot = yield from io.loan("speech", (n,), "f32")`; waits for space without blocking other requests."""
 
-    def text(self, port: str, kind: Kind, text: str, *, turn: int, last: bool = False) -> Steps:
+    def try_loan(self, port: str, shape: tuple[int, ...], dtype: str) -> Slot | None:
+        """As `loan`, but None at once when there is no space: a source drops what it would have written."""
+
+    def text(self, port: str, kind: Kind, text: str, *, turn: int, last: bool = False, captured_ns: int = 0) -> Steps:
         """`yield from io.text(...)`: send a short UTF-8 text (it is written into the slot; no tensor is copied)."""
 
-    def map(self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False) -> Steps:
+    def map(
+        self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False, captured_ns: int = 0
+    ) -> Steps:
         """`yield from io.map(...)`: send a small CBOR map."""
 
 
@@ -159,6 +193,14 @@ class Settles(Protocol):
 
     def settle(self) -> Steps:
         """Work that makes the first request faster: done once, a step at a time, while no request waits."""
+
+
+@runtime_checkable
+class Adjusts(Protocol):
+    """A stage whose settings may change while it runs."""
+
+    def adjust(self, settings: Mapping[str, Any]) -> None:
+        """Use these settings from now on; ConfigError when one cannot change now, and then none has."""
 
 
 TURN_STRIDE = 1024

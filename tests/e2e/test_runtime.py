@@ -126,7 +126,7 @@ def test_turn__moves_no_tensor_bytes(car: Car, answer: str) -> None:
 def test_encoder__reads_the_utterance_where_the_decoder_wrote_it(voice_package: Path, car: Car) -> None:
     """Both stages over one arena in this process: the array handed to the model lies in the arena's memory."""
     bound = bind_here(open_package(voice_package), "host")
-    graph = Graph.from_manifest(bound.package.manifest.pipeline, "test")
+    graph = Graph.of_package(bound.package)
     nodes = {node.name: node for node in graph.stages}
     budget = Budget(threads=1, cores=())
     encoder = EncoderStage(bound.model(nodes["encoder"].model), nodes["encoder"].config, budget)
@@ -150,7 +150,10 @@ def test_encoder__reads_the_utterance_where_the_decoder_wrote_it(voice_package: 
 
     encoder._recogniser._encode = Spy()  # type: ignore[assignment]
     with Arena.create(graph.links(), requests=4, name="place-check") as arena:
-        runners = [StageRunner(decoder, arena, 1), StageRunner(encoder, arena, 2)]
+        runners = [
+            StageRunner(stage, stage.name, nodes[stage.name].wiring, arena, owner)
+            for owner, stage in enumerate((decoder, encoder), 1)
+        ]
         key = arena.requests.open()
         options = {"mode": int(Mode.TRANSCRIBE), "route": ["decoder", "encoder"]}
         form = {"encoding": "pcm_s16le", "rate": car.format.rate, "channels": 1}

@@ -195,7 +195,7 @@ class Listener:
         self._turn += 1 if self._files else TURN_STRIDE
         self._start = self._segmenter.start
         yield from self._io.map("sink", Kind.SPEECH_STARTED, {"at_ms": _ms(self._start)}, turn=self._turn)
-        self._slot = yield from self._io.loan("encoder", (UTTERANCE_MAX_SAMPLES,), "f32")
+        self._slot = yield from self._io.loan("speech", (UTTERANCE_MAX_SAMPLES,), "f32")
         buffer = FrameBuffer(self._slot.array)
         heard = (self._segmenter.now - self._start) * FRAME + self._pre_roll
         buffer.take(self._idle.array[max(0, self._idle.used - max(heard, CONTEXT)) : self._idle.used])
@@ -236,7 +236,7 @@ class Listener:
             "speech_ms": _ms(self._segmenter.speech_frames),
             "captured_ns": self._arrivals.at(end * FRAME),
         }
-        yield from self._io.map("encoder", Kind.DRAFT, data, turn=self._turn)
+        yield from self._io.map("speech", Kind.DRAFT, data, turn=self._turn)
 
     def _end(self) -> Steps:
         """Hand the utterance over; a segment that was cut in the middle of speech goes on in the next slot."""
@@ -305,7 +305,7 @@ class Listener:
 
     def _nothing_said(self, reason: str) -> Steps:
         self._turn += TURN_STRIDE
-        self._slot = yield from self._io.loan("encoder", (1,), "f32")
+        self._slot = yield from self._io.loan("speech", (1,), "f32")
         self._hand_over(0, 0)
         yield from self._wordless(reason)
 
@@ -327,7 +327,7 @@ class Listener:
             yield from self._end()
         report = self._report()
         if self._files:
-            yield from self._io.map("encoder", Kind.DONE, report, turn=0, last=True)
+            yield from self._io.map("speech", Kind.DONE, report, turn=0, last=True)
         yield from self._io.map("sink", Kind.DONE, report, turn=0, last=True)
 
     def _report(self) -> dict[str, Any]:

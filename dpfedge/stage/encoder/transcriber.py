@@ -178,8 +178,8 @@ class Transcriber:
         turn.drafted = said
         if not said.text or self._urgent_waits():
             return
-        if self._io.has("llm"):
-            yield from self._io.text("llm", Kind.DRAFT, said.text, turn=turn.number)
+        if self._io.has("text"):
+            yield from self._io.text("text", Kind.DRAFT, said.text, turn=turn.number)
         yield from self._show(turn, said.text)
 
     def _finish(self, turn: _Turn, message: Message) -> Steps:
@@ -261,8 +261,8 @@ class Transcriber:
         times = {name: turn.marks.get(name, 0) for name in ("start_ms", "end_ms")}
         if said.text or not files:
             yield from self._io.map("sink", Kind.TEXT, {"text": said.text, **times}, turn=turn.number)
-        if self._io.has("llm"):
-            yield from self._io.text("llm", Kind.TEXT, said.text, turn=turn.number, last=True)
+        if self._io.has("text"):
+            yield from self._io.text("text", Kind.TEXT, said.text, turn=turn.number, last=True)
         report = self._report(turn, said, reused) | times
         self._totals["segments"] += 1
         for name in ("tokens", "busy_ms", "audio_ms"):

@@ -134,7 +134,9 @@ class _Request:
     def _clauses(self, *, whole: bool = False) -> Clauses | None:
         """For the voice, if there is one; a `whole` text need not be cut where nothing pauses."""
         settings, longer = self.parts.settings, _WHOLE if whole else 1
-        return Clauses(settings.first_words * longer, settings.clause_words * longer) if self.io.has("voice") else None
+        return (
+            Clauses(settings.first_words * longer, settings.clause_words * longer) if self.io.has("clauses") else None
+        )
 
     def _say(self, text: str, turn: int, clauses: Clauses | None, report: _Report) -> Steps:
         self.said += text
@@ -145,7 +147,7 @@ class _Request:
     def _clause(self, clause: str, turn: int, report: _Report, *, last: bool = False) -> Steps:
         report.clauses += 1
         report.first_clause_ns = report.first_clause_ns or time.monotonic_ns()
-        yield from self.io.text("voice", Kind.TEXT, clause, turn=turn, last=last)
+        yield from self.io.text("clauses", Kind.TEXT, clause, turn=turn, last=last)
 
     def _end_speech(self, turn: int, clauses: Clauses | None, report: _Report) -> Steps:
         """The clauses still held back, and the end mark of a turn the voice has heard of."""
@@ -155,7 +157,7 @@ class _Request:
         for index, clause in enumerate(rest):
             yield from self._clause(clause, turn, report, last=index == len(rest) - 1)
         if not rest and report.clauses:
-            yield from self.io.text("voice", Kind.TEXT, "", turn=turn, last=True)
+            yield from self.io.text("clauses", Kind.TEXT, "", turn=turn, last=True)
 
     def _done(self, turn: int, report: _Report) -> Steps:
         yield from self.io.map("sink", Kind.DONE, report.to_map(), turn=turn, last=True)

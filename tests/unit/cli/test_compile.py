@@ -34,7 +34,7 @@ def compiled(folder: Path, text: str) -> int:
 
 @pytest.mark.parametrize(("old", "new", "found"), [
     ("decoder: {model: vad}", "decoder: {model: vad, threshhold: 1}", "voice.yaml:7"),
-    ("decoder: ", "decoders:\n      ", "voice.yaml:7: unknown stage; found decoders"),
+    ("decoder: ", "decoders:\n      ", "voice.yaml:7: unknown stage kind; found decoders"),
     ("decoder:", "decoders:", "did you mean decoder?"),
     ("version:", "versoin:", "versoin"),
 ])  # fmt: skip

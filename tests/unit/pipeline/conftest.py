@@ -14,7 +14,8 @@ import cbor2
 import pytest
 
 from dpfedge.link import Arena, Consumer, Lease, LinkSpec, Producer
-from dpfedge.pipeline import supervisor
+from dpfedge.pipeline import supervisor_zygote, unit
+from dpfedge.pipeline.links import Wiring
 from dpfedge.pipeline.messages import LinkMessage, send_map
 from dpfedge.stage.api import Kind, Mode, RequestIO, Steps, Wait
 
@@ -28,6 +29,14 @@ PAIRS = (
     ("llm", "voice"),
     *((name, "sink") for name in ("decoder", "encoder", "llm", "voice")),
 )
+
+
+def wiring(stage: str) -> Wiring:
+    """A stage's links of PAIRS; its ports have the names of the stages at their other ends."""
+    return Wiring(
+        {f"{a}.{b}": a for a, b in PAIRS if b == stage and a != "source"},
+        {b: f"{a}.{b}" for a, b in PAIRS if a == stage and b != "sink"},
+    )
 
 
 class ToyStage:
@@ -59,6 +68,8 @@ class SettlingStage(ToyStage):
 
 class Rig:
     """An arena, its source and its sinks; `send` and `got` speak for whoever the stage under test speaks with."""
+
+    wiring = staticmethod(wiring)
 
     def __init__(self, slots: int = 4) -> None:
         specs = [LinkSpec(f"{a}.{b}", a, b, slots, 8192) for a, b in PAIRS]
@@ -144,12 +155,13 @@ def make(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
     """Make pipelines of toy stages that are stopped at the end; restarts are at once."""
     from made_supervisor import Pipeline, ToyZygote
 
-    monkeypatch.setattr(supervisor, "Zygote", ToyZygote)
-    monkeypatch.setattr(supervisor, "_BACK_OFF_S", (0.0,))
+    monkeypatch.setattr(supervisor_zygote, "Zygote", ToyZygote)
+    monkeypatch.setattr(supervisor_zygote, "BACK_OFF_S", (0.0,))
+    monkeypatch.setattr(unit, "BACK_OFF_S", (0.0,))
     made: list[Pipeline] = []
 
-    def _make(behaviour: dict[str, Any] | None = None) -> Pipeline:
-        made.append(Pipeline(rig.arena, behaviour))
+    def _make(behaviour: dict[str, Any] | None = None, **settings: Any) -> Pipeline:
+        made.append(Pipeline(rig.arena, behaviour, **settings))
         return made[-1]
 
     yield _make

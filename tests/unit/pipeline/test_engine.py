@@ -54,7 +54,7 @@ CHOSEN = SimpleNamespace(record=lambda: {"target": "t"})
 class Package:
     def __init__(self, path: Path, pipeline: dict[str, Any]) -> None:
         self.path, self.closed, self.manifest_sha256 = path, 0, bytes(32)
-        self.manifest = SimpleNamespace(pipeline=pipeline)
+        self.manifest = SimpleNamespace(pipeline=pipeline, models={})
         self.file = path.open("rb")
 
     def fileno(self) -> int:

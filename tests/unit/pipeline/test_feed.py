@@ -24,7 +24,7 @@ from dpfedge.pipeline.events import (
     TurnDone,
 )
 from dpfedge.pipeline.feed import Feed
-from dpfedge.pipeline.io import LinkSlot
+from dpfedge.pipeline.io import LinkIO, LinkSlot
 from dpfedge.pipeline.messages import LinkMessage
 from dpfedge.stage.api import Kind, Mode
 
@@ -173,7 +173,8 @@ def test_audio__is_the_links_memory_until_the_next_event(rig: Any) -> None:
     async def test() -> None:
         feed = Feed(Mode.SPEAK, ("voice",), 22050)
         producer, consumer = rig.arena.producer("voice.sink", 1), rig.arena.consumer("voice.sink", 2)
-        slot = LinkSlot(producer, producer.loan(8), 1, (4,), "i16")
+        io = LinkIO(rig.arena, {"sink": producer}, 1, {"mode": int(Mode.SPEAK)})
+        slot = LinkSlot(producer, producer.loan(8), io, (4,), "i16")
         slot.array[:] = 3
         slot.send(4, kind=Kind.AUDIO, turn=1)
         feed.receive("voice", LinkMessage(consumer.receive()), 5, False)

@@ -15,7 +15,7 @@ ALL = {name: {"model": f"{name}-model", "depth": 1} for name in ("voice", "llm",
 
 
 def _graph(*names: str) -> Graph:
-    return Graph.from_manifest({"stages": {name: ALL[name] for name in names or ALL}}, "x.dpfbin")
+    return Graph.of({"stages": {name: ALL[name] for name in names or ALL}}, "x.dpfbin")
 
 
 def test_graph__keeps_chain_order() -> None:
@@ -43,7 +43,7 @@ def test_links__of_a_part_leave_out_what_is_not_there() -> None:
     assert "decoder.encoder" not in {spec.name for spec in _graph("decoder", "llm").links()}
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(ROUTES))
 def test_route__of_each_mode(mode: Mode) -> None:
     """A whole pipeline can do everything."""
     assert _graph().route(mode) == ROUTES[mode]
@@ -69,6 +69,6 @@ def test_route__without_its_stage() -> None:
 def test_graph__refuses(pipeline: Any, words: str) -> None:
     """The error says where and what is allowed."""
     with pytest.raises(ConfigError, match=words) as caught:
-        Graph.from_manifest(pipeline, "x.dpfbin")
+        Graph.of(pipeline, "x.dpfbin")
 
     assert str(caught.value).startswith("x.dpfbin")

@@ -18,8 +18,8 @@ from dpfedge.stage.api import Kind, Mode, Wait
 def io(rig: Any) -> LinkIO:
     """The llm's side of an open request."""
     key = rig.arena.requests.open()
-    outputs = {port: rig.arena.producer(f"llm.{port}", 1) for port in ("voice", "sink")}
-    return LinkIO(rig.arena, outputs, key, {"mode": int(Mode.CHAT), "route": ["llm"]}, frozenset({"llm", "sink"}))
+    outputs = {"sink": rig.arena.producer("llm.sink", 1)}
+    return LinkIO(rig.arena, outputs, key, {"mode": int(Mode.CHAT), "route": ["llm"]})
 
 
 def test_io__reads_mode_and_route(io: LinkIO) -> None:
@@ -149,9 +149,8 @@ def test_map__of_something_else(rig: Any, payload: str) -> None:
 def test_loan__of_a_file_leaves_half_the_slots(rig: Any) -> None:
     """A transcription waits while a conversation still gets a slot of the same link."""
     producer = rig.arena.producer("decoder.encoder", 77)
-    route = frozenset({"encoder"})
-    file = LinkIO(rig.arena, {"encoder": producer}, 1, {"mode": int(Mode.TRANSCRIBE)}, route)
-    talk = LinkIO(rig.arena, {"encoder": producer}, 2, {"mode": int(Mode.CONVERSE)}, route)
+    file = LinkIO(rig.arena, {"encoder": producer}, 1, {"mode": int(Mode.TRANSCRIBE)})
+    talk = LinkIO(rig.arena, {"encoder": producer}, 2, {"mode": int(Mode.CONVERSE)})
     held = [_finish(file.loan("encoder", (8,), "f32")) for _ in range(producer.slots // 2)]
     waiting = file.loan("encoder", (8,), "f32")
 

@@ -49,7 +49,7 @@ def test_map__comes_back_as_it_was(rig: Any) -> None:
 @pytest.mark.parametrize(("payload", "text"), [(b"\x83\x01", "no CBOR"), (b"", "no CBOR"), (b"\x01", "found int")])
 def test_map__that_is_none_names_the_message(rig: Any, payload: bytes, text: str) -> None:
     """Another process wrote it: an error of the link, never of the decoder."""
-    send_bytes(rig.producer(LINK), 65536, Kind.HEARD, payload, 0, False)
+    send_bytes(rig.producer(LINK), 65536, Kind.HEARD, payload)
     message = received(rig)
 
     with pytest.raises(LinkError, match=f"message HEARD: payload.*{text}"):

@@ -23,7 +23,7 @@ STAGES = {name: {"model": "m"} for name in ("decoder", "encoder", "llm", "voice"
 
 
 def _bound() -> Any:
-    manifest = SimpleNamespace(name="toy", version="1", pipeline={"stages": {**STAGES}})
+    manifest = SimpleNamespace(name="toy", version="1", models={}, pipeline={"stages": {**STAGES}})
     package = SimpleNamespace(manifest=manifest, path=Path("toy.dpfbin"), manifest_sha256=b"\1" * 32)
     return SimpleNamespace(package=package, board=SimpleNamespace(id="host"))
 

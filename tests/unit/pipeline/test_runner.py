@@ -31,7 +31,7 @@ def echo(io: RequestIO) -> Steps:
 
 
 def _runner(rig: Any, toy: Any, life: Any, name: str = "llm") -> StageRunner:
-    return StageRunner(toy(name, life), rig.arena, OWNER)
+    return StageRunner(toy(name, life), name, rig.wiring(name), rig.arena, OWNER)
 
 
 def test_request__runs_to_its_end(rig: Any, toy: Any) -> None:
@@ -362,7 +362,7 @@ def test_payload__of_the_wrong_shape_fails_its_request(rig: Any, toy: Any) -> No
 def test_settle__waits_for_requests_and_ends(rig: Any, settling: Any) -> None:
     """A stage prepares in the pauses: not while a request can go on, and no longer than it needs."""
     stage = settling("llm", echo)
-    runner = StageRunner(stage, rig.arena, OWNER)
+    runner = StageRunner(stage, "llm", rig.wiring("llm"), rig.arena, OWNER)
     thread = threading.Thread(target=runner.run)
     thread.start()
     key = rig.arena.requests.open()

@@ -26,6 +26,7 @@ class DriverMessage:
 
     def __init__(self, kind: Kind, payload: Any = None, *, turn: int = 1, last: bool = False) -> None:
         self.kind, self.turn, self.last, self.partial, self.captured_ns = kind, turn, last, False, 0
+        self.port = ""
         self.released = 0
         self._payload = payload
 
@@ -62,8 +63,11 @@ class DriverIO:
     """One request over lists; `cancel_at` maps the number of messages sent to a function called once then."""
 
     key = 1
+    inputs: frozenset[str] = frozenset()
+    deadline_ns = 0
+    urgency = 3
 
-    def __init__(self, mode: Mode, options: Mapping[str, Any], ports: Iterable[str] = ("sink", "voice")) -> None:
+    def __init__(self, mode: Mode, options: Mapping[str, Any], ports: Iterable[str] = ("sink", "clauses")) -> None:
         self.mode, self.options, self.ports = mode, options, frozenset(ports)
         self.inbox: deque[DriverMessage] = deque()
         self.sent: list[tuple[str, Kind, int, Any, bool]] = []
@@ -96,11 +100,16 @@ class DriverIO:
         yield Wait.SPACE
         return DriverSlot(self, port, np.empty(shape, TensorSpec("slot", dtype).numpy))
 
-    def text(self, port: str, kind: Kind, text: str, *, turn: int, last: bool = False) -> Steps:
+    def try_loan(self, port: str, shape: tuple[int, ...], dtype: str) -> DriverSlot | None:
+        return DriverSlot(self, port, np.empty(shape, TensorSpec("slot", dtype).numpy))
+
+    def text(self, port: str, kind: Kind, text: str, *, turn: int, last: bool = False, captured_ns: int = 0) -> Steps:
         self.note(port, kind, turn, text, last=last)
         yield from ()
 
-    def map(self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False) -> Steps:
+    def map(
+        self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False, captured_ns: int = 0
+    ) -> Steps:
         self.note(port, kind, turn, dict(data), last=last)
         yield from ()
 

@@ -92,7 +92,7 @@ def listen(driver: Any) -> Any:
 
     class ListenIO(driver.IO):  # type: ignore[misc]
         def __init__(self, mode: Mode, options: dict[str, Any]) -> None:
-            super().__init__(mode, options, ("sink", "encoder"))
+            super().__init__(mode, options, ("sink", "speech"))
             self.published: list[Any] = []
             self.utterances: list[Any] = []
             self.abandoned = 0

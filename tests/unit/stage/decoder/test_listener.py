@@ -65,7 +65,7 @@ def test_run__draft_before_the_endpoint(listen: Any, talk: Any, f32: Any) -> Non
     """At the first silence the words are shown and announced; the endpoint hands over the same samples."""
     io = listen(pieces(talk(-0.5, 0.8, -1)), form=f32, piece_ms=20)
 
-    (draft,) = io.of(Kind.DRAFT, "encoder")
+    (draft,) = io.of(Kind.DRAFT, "speech")
     assert draft["samples"] == io.published[-1][1] == io.utterances[0][1].size
     assert (draft["start_ms"], draft["end_ms"]) == times(io)[0][:2]
     assert draft["captured_ns"] == io.utterances[0][2]
@@ -75,7 +75,7 @@ def test_run__speech_resumes(listen: Any, talk: Any, f32: Any) -> None:
     """Words after a draft belong to the same turn; what was shown did not change (the slot checks it)."""
     io = listen(pieces(talk(-0.5, 0.5, -0.3, 0.5, -0.3, 0.4, -1)), form=f32, piece_ms=20)
 
-    drafts = [draft["samples"] for draft in io.of(Kind.DRAFT, "encoder")]
+    drafts = [draft["samples"] for draft in io.of(Kind.DRAFT, "speech")]
     assert len(drafts) == 3
     assert drafts[-1] == io.utterances[0][1].size
     assert len(io.utterances) == 1
@@ -126,7 +126,7 @@ def test_run__commit(listen: Any, talk: Any, f32: Any) -> None:
     io = listen(pieces(talk(-0.2, 0.5, -1.5)), form=f32, vad={"type": "none"}, commands={80: Kind.FLUSH})
 
     assert [reason for *_, reason in times(io)] == ["flush"]
-    assert io.of(Kind.DRAFT, "encoder")[0]["samples"] == io.utterances[0][1].size
+    assert io.of(Kind.DRAFT, "speech")[0]["samples"] == io.utterances[0][1].size
 
 
 def test_run__commit_without_speech(listen: Any, talk: Any, f32: Any) -> None:
@@ -180,7 +180,7 @@ def test_transcribe__segments_and_end(listen: Any, talk: Any, f32: Any, audio: A
     assert [(turn, last) for turn, _, _, last in io.utterances] == [(1, False), (2, False)]
     report = io.of(Kind.DONE)[-1]
     assert (report["container"], report["segments"], report["audio_ms"]) == ("wav", 2, 4700)
-    assert io.of(Kind.DONE, "encoder") == [report]
+    assert io.of(Kind.DONE, "speech") == [report]
 
 
 def test_transcribe__long_speech_is_cut_without_loss(listen: Any, talk: Any, f32: Any) -> None:

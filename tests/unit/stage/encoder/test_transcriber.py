@@ -21,7 +21,7 @@ def stage(toy: Any) -> EncoderStage:
 
 @pytest.fixture
 def io(driver: Any) -> Any:
-    return driver.IO(Mode.CONVERSE, {}, ("sink", "llm"))
+    return driver.IO(Mode.CONVERSE, {}, ("sink", "text"))
 
 
 def test_turn__draft_is_used_at_the_endpoint(
@@ -32,13 +32,13 @@ def test_turn__draft_is_used_at_the_endpoint(
     growing = heard(io, said(3), partial=True)
     io.put(Kind.DRAFT, marks(32000), turn=TURN)
     driver.drive(steps, io)
-    assert io.of(Kind.DRAFT, "llm") == io.of(Kind.DRAFT) == ["one two three"]
+    assert io.of(Kind.DRAFT, "text") == io.of(Kind.DRAFT) == ["one two three"]
 
     final = heard(io, said(3))
     waits = driver.drive(steps, io)
 
     assert waits == [Wait.INPUT]
-    assert io.of(Kind.TEXT, "llm") == ["one two three"]
+    assert io.of(Kind.TEXT, "text") == ["one two three"]
     assert io.of(Kind.TEXT) == [{"text": "one two three", "start_ms": 100, "end_ms": 1600}]
     (report,) = io.of(Kind.DONE)
     assert (report["drafted"], report["tokens"], report["speech_end_ns"]) == (True, 3, 7)
@@ -56,7 +56,7 @@ def test_turn__speech_went_on(driver: Any, stage: Any, io: Any, heard: Any, said
     heard(io, said(5, 40000))
     driver.drive(steps, io)
 
-    assert io.of(Kind.TEXT, "llm") == ["one two three four five"]
+    assert io.of(Kind.TEXT, "text") == ["one two three four five"]
     (report,) = io.of(Kind.DONE)
     assert not report["drafted"]
     assert report["wasted_ms"] > 0
@@ -73,8 +73,8 @@ def test_turn__final_arrives_while_the_draft_runs(
     heard(io, said(4))
     waits = driver.drive(steps, io)
 
-    assert io.of(Kind.DRAFT, "llm") == []
-    assert io.of(Kind.TEXT, "llm") == ["one two three four"]
+    assert io.of(Kind.DRAFT, "text") == []
+    assert io.of(Kind.TEXT, "text") == ["one two three four"]
     assert waits.count(Wait.STEP) == 4
 
 
@@ -89,7 +89,7 @@ def test_turn__final_of_other_samples_ends_the_draft(
     heard(io, said(2, 48000))
     driver.drive(steps, io)
 
-    assert io.of(Kind.TEXT, "llm") == ["one two"]
+    assert io.of(Kind.TEXT, "text") == ["one two"]
     assert io.of(Kind.DRAFT) == []
 
 
@@ -101,7 +101,7 @@ def test_partial__growing_utterance(driver: Any, stage: Any, io: Any, heard: Any
         driver.drive(steps, io)
 
     assert io.of(Kind.DRAFT) == ["one two", "one two three"]
-    assert io.of(Kind.DRAFT, "llm") == []
+    assert io.of(Kind.DRAFT, "text") == []
 
 
 def test_partial__steps_back_behind_a_draft(
@@ -132,7 +132,7 @@ def test_turn__nothing_said(driver: Any, stage: Any, io: Any, heard: Any, said: 
     heard(io, said(1, 0))
     driver.drive(steps, io)
 
-    assert io.of(Kind.TEXT, "llm") == [""]
+    assert io.of(Kind.TEXT, "text") == [""]
     assert io.of(Kind.TEXT)[0]["text"] == ""
     assert io.of(Kind.DONE)[0]["reason"] == "no_speech"
 
@@ -154,7 +154,7 @@ def test_turn__invented_words(driver: Any, toy: Any, io: Any, heard: Any, said: 
         heard(io, said(1), turn=turn)
         driver.drive(steps, io)
 
-    assert io.of(Kind.TEXT, "llm") == ["", "one"]
+    assert io.of(Kind.TEXT, "text") == ["", "one"]
     assert io.of(Kind.DONE)[0]["reason"] == "not_believed"
 
 
@@ -167,7 +167,7 @@ def test_turn__cancelled(driver: Any, stage: Any, io: Any, heard: Any, said: Any
     heard(io, said(2), turn=2 * TURN)
     driver.drive(steps, io)
 
-    assert io.of(Kind.TEXT, "llm") == ["", "one two"]
+    assert io.of(Kind.TEXT, "text") == ["", "one two"]
     assert io.of(Kind.DONE)[0]["reason"] == "cancelled"
     assert first.released == 1
 
@@ -214,7 +214,7 @@ def test_close__leases_go_back(driver: Any, stage: Any, io: Any, heard: Any, sai
 
 def test_partial__waits_while_another_request_is_urgent(driver: Any, stage: Any, heard: Any, said: Any) -> None:
     """Partial transcripts of one request never delay the final words of another."""
-    busy, growing = (driver.IO(Mode.CONVERSE, {}, ("sink", "llm")) for _ in range(2))
+    busy, growing = (driver.IO(Mode.CONVERSE, {}, ("sink", "text")) for _ in range(2))
     first, second = stage.request(busy), stage.request(growing)
     heard(busy, said(9))
     next(first)

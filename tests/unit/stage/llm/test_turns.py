@@ -28,7 +28,7 @@ class Talk:
     """One session on the driver; `run` drives it until it waits, `prompts` are the tokens of each answer's prompt."""
 
     def __init__(self, stage: LlmStage, driver: Any, **options: Any) -> None:
-        ports = options.pop("ports", ("sink", "voice"))
+        ports = options.pop("ports", ("sink", "clauses"))
         self.io = driver.IO(Mode.CONVERSE, options, ports)
         self.stage, self._driver, self._steps = stage, driver, stage.request(self.io)
 
@@ -76,7 +76,7 @@ def test_turn__text_to_the_sink_and_clauses_to_the_voice(talk: Callable[..., Tal
     """A clause leaves before the answer is complete; the last one says so."""
     session = talk().hear("How is the weather?", FIRST)
     assert session.text(FIRST) == WORDS
-    voice = [row for row in session.io.sent if row[0] == "voice"]
+    voice = [row for row in session.io.sent if row[0] == "clauses"]
     assert [(row[3], row[4]) for row in voice] == [("Fine, it is warm today.", True)]
     report = session.report(FIRST)
     assert (report["source"], report["finish"], report["clauses"]) == ("llm", "stop", 1)
@@ -95,7 +95,7 @@ def test_turn__nothing_was_said(talk: Callable[..., Talk]) -> None:
     session = talk().hear("  ", FIRST)
     assert session.report(FIRST)["finish"] == "no_speech"
     assert session.text(FIRST) == ""
-    assert session.io.of(Kind.TEXT, "voice") == []
+    assert session.io.of(Kind.TEXT, "clauses") == []
 
 
 @pytest.mark.parametrize(("asked", "said"), [("Hello!", "Hello, driver."), ("What is two plus two?", "2 plus 2 is 4.")])
@@ -104,7 +104,7 @@ def test_turn__replies_need_no_model(talk: Callable[..., Talk], asked: str, said
     session = talk().hear(asked, FIRST)
     assert session.text(FIRST) == said
     assert session.report(FIRST)["source"] == "reply"
-    assert [row[3:] for row in session.io.sent if row[0] == "voice"][-1] == (said, True)
+    assert [row[3:] for row in session.io.sent if row[0] == "clauses"][-1] == (said, True)
     assert session.hear("How is the weather?", SECOND).report(SECOND)["source"] == "llm"
 
 
@@ -183,12 +183,12 @@ def test_cancel__after_a_clause_ends_the_voice_turn(stage: LlmStage, driver: Any
     session = Talk(make_stage([*ids("Drive on! Fine, it is"), END], CONFIG), driver).run()
 
     def cancel(io: Any) -> None:
-        if io.of(Kind.TEXT, "voice"):
+        if io.of(Kind.TEXT, "clauses"):
             io.cancel_before = FIRST + 1
 
     session.io.on_sent = cancel
     session.hear("What now?", FIRST)
-    assert [row[3:] for row in session.io.sent if row[0] == "voice"] == [("Drive on!", False), ("", True)]
+    assert [row[3:] for row in session.io.sent if row[0] == "clauses"] == [("Drive on!", False), ("", True)]
     assert session.report(FIRST)["clauses"] == 1
 
 

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A base for stages of one message at a time: override `each` (or `produce`), and the rest of the contract is kept.
+
+It passes ends and flushes on, releases what it was given, counts, and says when it is done. It converts nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from dpfedge.backend.api import Budget
+from dpfedge.stage.api import Kind, Message, RequestIO, Steps, Wait
+from dpfedge.stage.ports import Ports
+
+__all__ = ["Each"]
+
+
+class Each:
+    """A stage of one message after the other; `config` are its settings, `model` its bound model or None."""
+
+    ports: ClassVar[Any] = Ports()
+    """`Ports(...)`, or a function of (settings, the model's config) that makes them."""
+    idempotent: ClassVar[bool] = True
+    """Whether the same request may be given to it twice: it changes nothing outside."""
+    name = ""
+
+    def __init__(self, model: Any, config: Mapping[str, Any], budget: Budget) -> None:
+        self.model, self.config, self.budget = model, dict(config), budget
+
+    def warm(self) -> None:
+        """Run every executable once; override it when there is one."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Nothing; override it for what callers need to know."""
+        return {}
+
+    def each(self, io: RequestIO, message: Message) -> Steps:
+        """Treat one message; it is released afterwards. `message.port` says where it came in."""
+        raise NotImplementedError
+
+    def produce(self, io: RequestIO) -> Steps:
+        """The whole of a request of a stage without inputs."""
+        raise NotImplementedError
+
+    def flush(self, io: RequestIO) -> Steps:
+        """Give out what is held back of this request; nothing unless overridden."""
+        yield from ()
+
+    def finish(self, io: RequestIO) -> Steps:
+        """After the last message of every input, before the end is passed on; nothing unless overridden."""
+        yield from ()
+
+    def report(self, io: RequestIO) -> Mapping[str, Any]:
+        """What DONE says beside the count; nothing unless overridden."""
+        return {}
+
+    def request(self, io: RequestIO) -> Steps:
+        """Messages in the order they came, until every input has ended."""
+        started, count = time.monotonic_ns(), 0
+        if io.inputs:
+            count = yield from self._messages(io)
+        else:
+            yield from self.produce(io)
+        yield from self.finish(io)
+        yield from self.pass_on(io, Kind.END)
+        span = (time.monotonic_ns() - started) / 1e6
+        done = {"messages": count, "span_ms": span, **self.report(io)}
+        yield from io.map("sink", Kind.DONE, done, turn=0, last=True)
+
+    def pass_on(self, io: RequestIO, kind: Kind) -> Steps:
+        """Say END or FLUSH on every output."""
+        for port in self._outputs():
+            if io.has(port):
+                yield from io.text(port, kind, "", turn=0, last=kind is Kind.END)
+
+    def _outputs(self) -> tuple[str, ...]:
+        ports = (
+            self.ports
+            if isinstance(self.ports, Ports)
+            else self.ports(self.config, getattr(self.model, "config", None))
+        )
+        return tuple(ports.outputs)
+
+    def _messages(self, io: RequestIO) -> Any:
+        open_inputs, count = set(io.inputs), 0
+        flushed: set[str] = set()
+        while open_inputs:
+            message = io.receive()
+            if message is None:
+                yield Wait.INPUT
+            elif message.kind is Kind.END:
+                open_inputs.discard(message.port)
+                message.release()
+            elif message.kind is Kind.FLUSH:
+                flushed.add(message.port)
+                message.release()
+                if flushed >= open_inputs:
+                    flushed.clear()
+                    yield from self.flush(io)
+                    yield from self.pass_on(io, Kind.FLUSH)
+            elif io.cancelled(message.turn):
+                message.release()
+            else:
+                count += 1
+                try:
+                    yield from self.each(io, message)
+                finally:
+                    message.release()
+                yield Wait.STEP
+        return count

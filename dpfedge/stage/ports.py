@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stage takes and gives: typed ports, and whether an output fits an input. It moves no data.
+
+Nothing is converted between ports: a cast, a resample or another layout is a stage that somebody wrote down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from dpfedge.errors import ConfigError
+from dpfedge.limits import KIB
+from dpfedge.tensors import DTYPE_BYTES, DTYPES
+
+__all__ = ["RANK_MAX", "Dim", "Port", "Ports", "difference", "text_port"]
+
+RANK_MAX = 3  # of a message; the descriptor has place for no more
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dynamic dimension: its `name`, and the `least` and the `most` it may be."""
+
+    name: str
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.least}..{self.most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output: what every message through it is.
+
+    `shape` has sizes and `Dim`s (at most 3); `rate` in Hz, of samples or frames; `layout` (`mono`, `hwc`, …) and `unit`
+    (`amplitude`, `rgb`, `utf-8`, …) are words compared as they are. Empty, None: not said, which fits anything.
+    `slots` is how many messages a link from here holds unless the pipeline says otherwise.
+    """
+
+    dtype: str
+    shape: tuple[int | Dim, ...] = ()
+    rate: float | None = None
+    layout: str = ""
+    unit: str = ""
+    slots: int = 8
+    optional: bool = False
+    """May stay unlinked; then it is not there: an output gives nothing, an input hears nothing."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ConfigError("unknown dtype of a port", found=self.dtype, allowed=", ".join(DTYPES))
+        if len(self.shape) > RANK_MAX:
+            raise ConfigError("too many dimensions of a port", found=len(self.shape), allowed=f"at most {RANK_MAX}")
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes one message takes."""
+        return DTYPE_BYTES[self.dtype] * prod(size.most if isinstance(size, Dim) else size for size in self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """All ports of a stage by name, and what its two links with the runtime itself hold, as (slots, bytes of one).
+
+    `control`: requests to the stage. `sink`: its reports, and what a voice or an llm says to the caller.
+    """
+
+    inputs: Mapping[str, Port] = field(default_factory=dict)
+    outputs: Mapping[str, Port] = field(default_factory=dict)
+    control: tuple[int, int] = (8, 32 * KIB)
+    sink: tuple[int, int] = (16, 8 * KIB)
+
+
+def text_port(nbytes: int, slots: int = 8, *, optional: bool = False) -> Port:
+    """A port of UTF-8 texts of at most `nbytes` bytes."""
+    return Port("bytes", (Dim("bytes", 0, nbytes),), unit="utf-8", slots=slots, optional=optional)
+
+
+def difference(output: Port, port: Port) -> tuple[str, object, object] | None:
+    """The first thing in which an output does not fit an input: its name, the output's and the input's; None: it fits.
+
+    An output's dynamic dimension must stay within the input's bounds; a size must be one the input takes.
+    """
+    if output.dtype != port.dtype:
+        return "dtype", output.dtype, port.dtype
+    if len(output.shape) != len(port.shape):
+        return "rank", f"{len(output.shape)} dimensions", f"{len(port.shape)} dimensions"
+    for place, (given, taken) in enumerate(zip(output.shape, port.shape, strict=True)):
+        if not _within(given, taken):
+            return f"dimension {place}", given, taken
+    for name in ("rate", "layout", "unit"):
+        ours, theirs = getattr(output, name), getattr(port, name)
+        if ours and theirs and ours != theirs:
+            return name, ours, theirs
+    return None
+
+
+def _within(given: int | Dim, taken: int | Dim) -> bool:
+    least, most = (given.least, given.most) if isinstance(given, Dim) else (given, given)
+    low, high = (taken.least, taken.most) if isinstance(taken, Dim) else (taken, taken)
+    return low <= least and most <= high
