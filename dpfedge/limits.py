@@ -64,6 +64,7 @@ UTTERANCE_MAX_SAMPLES = (
 VOICE_CHUNK_MAX_SAMPLES = 1 << 17  # 5.9 s at 22.05 kHz; longer clauses leave in several chunks
 LINK_TEXT_SLOTS = 64
 BACKLOG_LEASES = 4  # unread audio chunks of one request that may stay in the link; older ones move to its own memory
+LADDER_STEPS_MAX = 16  # of one pipeline; each is looked at every second
 JOIN_DEPTH_MAX = 64  # messages of one input that wait for those of another; each keeps a slot of its link
 EVENTS_MAX = 8192  # events of one request nobody reads; more end the request
 ERROR_PART_MAX_BYTES = 600  # of each of an error's five parts between processes; together they fit the smallest slot
