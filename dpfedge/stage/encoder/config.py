@@ -9,7 +9,10 @@ from typing import Any
 
 from dpfedge.config import check
 
-__all__ = ["SCHEMA", "EncoderConfig"]
+__all__ = ["LIVE", "SCHEMA", "EncoderConfig"]
+
+LIVE = ("partials", "partial_ms", "partial_share")
+"""Settings that may change while the stage runs: how much is spent on words that may still change."""
 
 
 @dataclass(frozen=True, slots=True)

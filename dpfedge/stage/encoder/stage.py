@@ -10,10 +10,11 @@ import numpy as np
 
 from dpfedge.backend.api import Budget
 from dpfedge.stage.api import RequestIO, Steps
-from dpfedge.stage.encoder.config import EncoderConfig
+from dpfedge.stage.encoder.config import LIVE, EncoderConfig
 from dpfedge.stage.encoder.moonshine import Moonshine
 from dpfedge.stage.encoder.tokens import Tokens
 from dpfedge.stage.encoder.transcriber import Duty, Transcriber
+from dpfedge.stage.live import adjusted
 
 __all__ = ["EncoderStage"]
 
@@ -27,13 +28,14 @@ class EncoderStage:
 
     def __init__(self, model: Any, config: Mapping[str, Any], budget: Budget) -> None:
         """`model` is a bound Moonshine model with the asset `tokenizer.bin`; ModelError when it is not."""
-        self._config = EncoderConfig.of(config)
+        self._own, self._config = config, EncoderConfig.of(config)
         self._title = str(model.name)
         self._tokens = Tokens(model.asset("tokenizer.bin"), first_special=int(model.config["special_from"]))
         self._recogniser = Moonshine(
             model, budget, tokens_per_second=self._config.tokens_per_second, repeats=self._config.repeats
         )
         self._duty = Duty()
+        self._running: set[Transcriber] = set()
 
     def warm(self) -> None:
         """Recognise a hiss, so that every graph has run."""
@@ -45,10 +47,18 @@ class EncoderStage:
         """`name` of the model and the `languages` it knows."""
         return {"name": self._title, "languages": ["en"]}
 
+    def adjust(self, settings: Mapping[str, Any]) -> None:
+        """Work as configured, except for these settings (of `LIVE`), from the next partial transcript on."""
+        self._config = EncoderConfig.of(adjusted(self._own, settings, LIVE, "stage encoder"))
+        for transcriber in self._running:
+            transcriber.config = self._config
+
     def request(self, io: RequestIO) -> Steps:
         """TRANSCRIBE: one TEXT per segment, then DONE of turn 0. CONVERSE: DRAFT, TEXT and DONE for each turn."""
         transcriber = Transcriber(io, self._recogniser, self._tokens, self._config, self._duty)
+        self._running.add(transcriber)
         try:
             yield from transcriber.run()
         finally:
+            self._running.discard(transcriber)
             transcriber.close()

@@ -74,7 +74,9 @@ class Transcriber:
     def __init__(
         self, io: RequestIO, recogniser: Recogniser, tokens: Tokens, config: EncoderConfig, duty: Duty
     ) -> None:
-        self._io, self._recogniser, self._tokens, self._config, self._duty = io, recogniser, tokens, config, duty
+        self._io, self._recogniser, self._tokens, self._duty = io, recogniser, tokens, duty
+        self.config = config
+        """What counts from the next step on."""
         self._queue: deque[Message] = deque()
         self._turn: _Turn | None = None
         self._ended: Mapping[str, Any] | None = None
@@ -133,7 +135,7 @@ class Transcriber:
         if self._turn is not None and self._turn.number != message.turn:
             self._end_turn()
         if self._turn is None:
-            self._turn = _Turn(message.turn, self._config.partial_ms * _RATE_KHZ)
+            self._turn = _Turn(message.turn, self.config.partial_ms * _RATE_KHZ)
         return self._turn
 
     def _end_turn(self) -> None:
@@ -156,14 +158,14 @@ class Transcriber:
         if turn.marks.get("samples") == size:
             done = turn.drafted is not None and turn.drafted.samples == size
             return None if done else self._draft(turn, turn.growing)
-        wanted = self._config.partials and not self._duty.urgent and size >= turn.partial_at
+        wanted = self.config.partials and not self._duty.urgent and size >= turn.partial_at
         return self._partial(turn, turn.growing) if wanted else None
 
     def _partial(self, turn: _Turn, message: Message) -> Steps:
         said = yield from self._recognise(turn, message, self._urgent_waits)
         if said is None:
             return
-        next_ms = max(self._config.partial_ms, said.cost_ms / self._config.partial_share)
+        next_ms = max(self.config.partial_ms, said.cost_ms / self.config.partial_share)
         turn.partial_at = said.samples + int(next_ms * _RATE_KHZ)
         turn.partials += 1
         turn.wasted_ms += said.cost_ms
@@ -239,7 +241,7 @@ class Transcriber:
             run.close()
 
     def _said(self, turn: _Turn, size: int, found: Recognition, spent_ns: int) -> _Said:
-        config = self._config
+        config = self.config
         text = self._tokens.text(found.tokens)
         marked = turn.marks.get("samples") == size
         speech_ms = turn.marks["speech_ms"] if marked else size / _RATE_KHZ

@@ -10,7 +10,10 @@ from typing import Any
 from dpfedge.config import check
 from dpfedge.stage.llm.sampling import Sampling
 
-__all__ = ["SCHEMA", "LlmConfig"]
+__all__ = ["LIVE", "SCHEMA", "LlmConfig"]
+
+LIVE = ("sampling", "first_words", "clause_words")
+"""Settings that may change while the stage runs: how long answers are, and how they are cut."""
 
 
 @dataclass(frozen=True, slots=True)

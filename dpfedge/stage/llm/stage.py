@@ -15,9 +15,10 @@ from dpfedge.binding import BoundModel
 from dpfedge.errors import ModelError
 from dpfedge.package.prefix import Baked
 from dpfedge.stage.api import Mode, RequestIO, Steps, Wait
+from dpfedge.stage.live import adjusted
 from dpfedge.stage.llm.baked import load_prefix, pack_prefix
 from dpfedge.stage.llm.cache import Pool, Prefix
-from dpfedge.stage.llm.config import LlmConfig
+from dpfedge.stage.llm.config import LIVE, LlmConfig
 from dpfedge.stage.llm.engine import prefill
 from dpfedge.stage.llm.prompt import Prompts, opening
 from dpfedge.stage.llm.replies import Replies
@@ -37,7 +38,7 @@ class LlmStage:
 
     def __init__(self, model: BoundModel, config: Mapping[str, Any], budget: Budget) -> None:
         """`model`: a bound decoder with graph `llm` and assets `tokenizer.json`, `chat_template.jinja` (GRAPHS.md)."""
-        settings = LlmConfig.of(config)
+        self._own, settings = config, LlmConfig.of(config)
         # the graph last: a stage process loads it meanwhile
         tokenizer = Tokenizer(model.asset("tokenizer.json"))
         source = str(model.asset("chat_template.jinja"), "utf-8")
@@ -113,6 +114,13 @@ class LlmStage:
             "max_tokens": parts.settings.sampling.max_tokens,
             "prefix": self._opening,
         }
+
+    def adjust(self, settings: Mapping[str, Any]) -> None:
+        """Answer as configured, except for these settings (of `LIVE`), from the next answer on.
+
+        What a request asks for by itself still counts.
+        """
+        self._parts.settings = LlmConfig.of(adjusted(self._own, settings, LIVE, "stage llm"))
 
     def request(self, io: RequestIO) -> Steps:
         """CHAT: one answer to START's messages. CONVERSE: one turn after another until the request ends."""

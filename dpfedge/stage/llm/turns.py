@@ -20,6 +20,7 @@ from dpfedge.stage.llm.config import LlmConfig
 from dpfedge.stage.llm.engine import Answer, answer_room, prefill
 from dpfedge.stage.llm.prompt import Conversation, Prompts
 from dpfedge.stage.llm.replies import Replies
+from dpfedge.stage.llm.sampling import Sampling
 from dpfedge.stage.llm.template import check_messages
 from dpfedge.stage.llm.tokenizer import Tokenizer
 
@@ -29,11 +30,12 @@ __all__ = ["Chat", "Converse", "Parts"]
 _WHOLE = 3  # a text known as a whole may have clauses this many times as long
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
     """What all requests of the stage share."""
 
     settings: LlmConfig
+    """What counts from the next answer on."""
     tokenizer: Tokenizer
     prompts: Prompts
     pool: Pool
@@ -89,6 +91,10 @@ class _Request:
         self.parts, self.io = parts, io
         self.place: Place | None = None
         self.said = ""
+
+    def _sampling(self) -> Sampling:
+        """The stage's as it is now, with what this request asks for."""
+        return self.parts.settings.sampling.with_request(self.io.options.get("sampling"))
 
     def _prefill(
         self, place: Place, messages: Sequence[Mapping[str, str]], tokens: Sequence[int], turn: int, report: _Report
@@ -172,7 +178,7 @@ class Chat(_Request):
         messages = check_messages(self.io.options.get("messages"))
         if parts.opening and messages[0]["role"] != "system":
             messages = [*(dict(message) for message in parts.opening), *messages]
-        sampling = parts.settings.sampling.with_request(self.io.options.get("sampling"))
+        sampling = self._sampling()
         tokens = parts.prompts.tokens(messages)
         asked = (self.io.options.get("sampling") or {}).get("max_tokens")
         room = answer_room(len(tokens), asked, sampling.max_tokens, parts.pool.context)
@@ -199,7 +205,7 @@ class Converse(_Request):
             raise InputError("must be a string", stage="llm", where="instructions", found=type(instructions).__name__)
         opening = parts.opening if instructions is None else [{"role": "system", "content": instructions}]
         self.talk = Conversation.of(opening, io.options.get("history"), parts.settings.history_turns)
-        self.sampling = parts.settings.sampling.with_request(io.options.get("sampling"))
+        self._sampling()  # a value out of range ends the request before its first turn
         self.answers = 0
 
     def run(self) -> Steps:
@@ -306,13 +312,14 @@ class Converse(_Request):
         yield from self._prefill(place, self.talk.messages(), tokens, turn, report)
         report.finish = "cancelled"
         if not self.io.cancelled(turn):
-            room = answer_room(len(tokens), None, self.sampling.max_tokens, parts.pool.context)
-            yield from self._generate(Answer(place, parts.tokenizer, parts.ends, self.sampling, room), turn, report)
+            sampling = self._sampling()
+            room = answer_room(len(tokens), None, sampling.max_tokens, parts.pool.context)
+            yield from self._generate(Answer(place, parts.tokenizer, parts.ends, sampling, room), turn, report)
 
     def _room(self) -> int:
         """Tokens for the prompt; the rest of the context, at most half of it, is the answer's."""
         context = self.parts.pool.context
-        return context - min(self.sampling.max_tokens or context // 4, context // 2)
+        return context - min(self._sampling().max_tokens or context // 4, context // 2)
 
     def _failed(self, turn: int, kind: Kind, error: DpfError) -> Steps:
         if kind is Kind.DRAFT:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpfedge.errors import ConfigError
-from dpfedge.stage.llm.config import LlmConfig
+from dpfedge.stage.llm.config import LIVE, SCHEMA, LlmConfig
 from dpfedge.stage.llm.sampling import Sampling
 
 
@@ -36,3 +36,8 @@ def test_of__refuses_and_says_why(data: dict[str, Any], message: str) -> None:
     """Unknown keys at any depth, missing ones, ranges."""
     with pytest.raises(ConfigError, match=message):
         LlmConfig.of(data)
+
+
+def test_live__are_settings_that_there_are() -> None:
+    """What may change while the stage runs is among what it has."""
+    assert set(LIVE) <= set(SCHEMA["properties"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dpfedge.errors import ConfigError
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode
 from dpfedge.stage.llm import LlmStage
 
@@ -232,3 +233,22 @@ def test_session__every_lease_is_given_back(talk: Callable[..., Talk]) -> None:
     messages.append(session.io.put(Kind.RESPOND, {}, turn=FIRST + 1))
     session.run()
     assert all(message.released == 1 for message in messages)
+
+
+def test_adjust__counts_from_the_next_answer_on(
+    make_stage: Callable[..., LlmStage], ids: Callable[[str], list[int]], driver: Any
+) -> None:
+    """A conversation's answers get shorter and long again; what the session asks for by itself still counts."""
+    stage = make_stage([*ids(WORDS), END], CONFIG, 400)
+    talk, asking = Talk(stage, driver).run(), Talk(stage, driver, sampling={"max_tokens": 5}).run()
+
+    stage.adjust({"sampling": {"max_tokens": 2}})
+    assert talk.hear("what now?", FIRST).text(FIRST) == "Fine,"
+    assert asking.hear("what now?", FIRST).report(FIRST)["completion_tokens"] == 5
+    with pytest.raises(ConfigError, match="stage llm: this setting cannot change while the stage runs; found places"):
+        stage.adjust({"places": 1})
+    assert talk.hear("what now?", SECOND).text(SECOND) == "Fine,"
+    stage.adjust({})
+    assert talk.hear("what now?", THIRD).text(THIRD) == WORDS
+    talk.close()
+    asking.close()
