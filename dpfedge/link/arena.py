@@ -7,22 +7,19 @@ nothing of the processes that attach.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from types import MappingProxyType
-from typing import NoReturn
 
 from dpfedge import _core
 from dpfedge.errors import LinkError, UsageError
+from dpfedge.link.memory import reserve
 from dpfedge.link.ports import Bell, Consumer, Producer, RequestTable
 from dpfedge.link.ring import PLACES, POLICIES, LinkSpec, LinkStats
 
 __all__ = ["Arena"]
-
-_NO_ROOM = {errno.ENOSPC, errno.ENOMEM, errno.EFBIG, errno.EDQUOT}
 
 
 class Arena:
@@ -53,23 +50,20 @@ class Arena:
         """Make an arena for the links and `requests` places of live requests (1..65535).
 
         Its memory is reserved here: LinkError with the needed and the free bytes when the machine has not got them.
+        Where memfds are refused it is a file in the run directory (`sealed` is False then), and a line on stderr.
         """
         _check(links)
         stages = list(dict.fromkeys(stage for spec in links for stage in (spec.producer, *spec.consumers)))
         rows = [_row(spec, stages) for spec in links]
-        nbytes = _core.plan(name, stages, rows, requests, mmap.PAGESIZE)
-        _check_memory(nbytes)
-        try:
-            fd = _core.create(name, stages, rows, requests, mmap.PAGESIZE)
-        except OSError as error:
-            _refuse(error, nbytes)
-        return cls._open(fd)
+        plan = (name, stages, rows, requests, mmap.PAGESIZE)
+        return cls._open(reserve(partial(_core.create, *plan), _core.plan(*plan)))
 
     @classmethod
     def attach(cls, fd: int) -> Arena:
         """Map and check the arena behind a descriptor, which stays the caller's.
 
-        LinkError when it is no arena, of another version, not sealed, or when any offset does not fit its size.
+        LinkError when it is no arena, of another version, neither sealed nor a private file without a name, or when any
+        offset does not fit its size.
         """
         try:
             own = os.dup(fd)
@@ -92,6 +86,11 @@ class Arena:
     def nbytes(self) -> int:
         """Bytes of shared memory, all of them reserved."""
         return self._core.nbytes
+
+    @property
+    def sealed(self) -> bool:
+        """Whether nobody can shrink the memory: True for a memfd, False for a file of the run directory."""
+        return self._core.sealed
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -188,46 +187,3 @@ def _check(links: Sequence[LinkSpec]) -> None:
             if not 1 <= value < 1 << 32:
                 raise UsageError(f"{field} out of range", where=where, found=value, allowed="1..4294967295")
         seen.add(spec.name)
-
-
-def _check_memory(nbytes: int) -> None:
-    # Shared memory beyond what is there does not fail, it lets the kernel kill somebody: refuse before.
-    free = _available()
-    if free is not None and nbytes > free:
-        raise LinkError(
-            "not enough memory", where="arena", found=f"{free} bytes free", allowed=f"at least {nbytes} bytes",
-            remedy="give the links fewer or smaller slots",
-        )  # fmt: skip
-
-
-def _refuse(error: OSError, nbytes: int) -> NoReturn:
-    if error.errno in _NO_ROOM:
-        raise LinkError(
-            f"memory cannot be reserved: {error.strerror}", where="arena", found=f"{_available()} bytes free",
-            allowed=f"at least {nbytes} bytes", remedy="give the links fewer or smaller slots",
-        ) from error  # fmt: skip
-    raise LinkError("shared memory cannot be made", where="arena", found=error.strerror) from error
-
-
-def _available(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Free bytes: of the machine, or of this process's cgroup when that is less; None when nobody tells."""
-    found = [free for free in (_machine_free(proc), _cgroup_free(proc, cgroup)) if free is not None]
-    return min(found, default=None)
-
-
-def _machine_free(proc: Path) -> int | None:
-    try:
-        lines = (proc / "meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _cgroup_free(proc: Path, cgroup: Path) -> int | None:
-    try:
-        own = (proc / "self/cgroup").read_text("ascii").rpartition("::")[2].strip().lstrip("/")
-        most = (cgroup / own / "memory.max").read_text("ascii").strip()
-        used = (cgroup / own / "memory.current").read_text("ascii").strip()
-    except OSError:
-        return None
-    return None if most == "max" else max(int(most) - int(used), 0)

@@ -25,6 +25,7 @@ typedef struct {
     uint64_t nbytes;
     uint32_t *attached; /* per ring: producers, and consumers of each place, of this process */
     bool closed;
+    bool sealed;
 } ArenaObject;
 
 /* One side of a ring. `live`: loans or leases that still hold a slot. */
@@ -37,6 +38,8 @@ typedef struct {
     uint32_t owner;
     uint32_t fork;
     uint32_t live;
+    uint32_t suspect; /* the peer's owner, when its process was dead at the last look */
+    uint64_t look_ns; /* when to look next */
     bool closed;
     bool attached;
 } PortObject;
@@ -98,7 +101,18 @@ bool core_read_keywords(PyObject *const *values, PyObject *names, PyObject **fou
 /* Fills the descriptor; slot and generation are the loan's. False with UsageError set when something does not fit. */
 bool core_read_message(PyObject **found, const RightObject *loan, dpf_descriptor *descriptor);
 
+/* peer.c: the process at the other end. Writes down that this process has the port. */
+void core_peer_sign(PortObject *port);
+/* Sleeps on `bell` until it was rung since `seen`, or for a while: DPF_OK (look again), DPF_TIMEOUT when `deadline_ns` (0: none)
+ * has passed, or DPF_SIGNAL with an error set: a signal handler's, or PeerGone when the other end's process is dead. */
+dpf_result core_peer_wait(PortObject *port, dpf_bell *bell, uint32_t seen, uint64_t deadline_ns, uint64_t spin_ns);
+/* False with PeerGone set when the other end's process is dead now. */
+bool core_peer_lives(PortObject *port);
+PyObject *core_peer_gone_property(PyObject *port, void *closure);
+
 /* ports.c */
+/* Whether the port may be used in this process; false with LinkError set. */
+bool core_port_usable(PortObject *port);
 PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, uint32_t place, uint32_t owner);
 void core_port_settle(PortObject *port); /* detaches a closed port whose last right ended */
 

@@ -68,12 +68,12 @@ static bool read_lists(Plan *plan, PyObject *stages, PyObject *links) {
     return true;
 }
 
-/* (name, stages, links, requests, page) -> a plan that plan_clear frees, and its size. */
-static bool plan_read(PyObject *args, Plan *plan, uint64_t *nbytes) {
+/* (name, stages, links, requests, page[, folder]) -> a plan that plan_clear frees, and its size. */
+static bool plan_read(PyObject *args, Plan *plan, uint64_t *nbytes, int *folder) {
     PyObject *name, *stages, *links;
     memset(plan, 0, sizeof *plan);
-    if (!PyArg_ParseTuple(args, "UO!O!II", &name, &PyList_Type, &stages, &PyList_Type, &links, &plan->spec.requests,
-                          &plan->spec.page)) {
+    if (!PyArg_ParseTuple(args, "UO!O!II|i", &name, &PyList_Type, &stages, &PyList_Type, &links, &plan->spec.requests,
+                          &plan->spec.page, folder)) {
         return false;
     }
     plan->spec.name = plan->name;
@@ -90,17 +90,18 @@ static bool plan_read(PyObject *args, Plan *plan, uint64_t *nbytes) {
 static PyObject *core_plan(PyObject *module, PyObject *args) {
     Plan plan;
     uint64_t nbytes;
+    int folder;
     (void)module;
-    PyObject *result = plan_read(args, &plan, &nbytes) ? PyLong_FromUnsignedLongLong(nbytes) : NULL;
+    PyObject *result = plan_read(args, &plan, &nbytes, &folder) ? PyLong_FromUnsignedLongLong(nbytes) : NULL;
     plan_clear(&plan);
     return result;
 }
 
-/* The formatted memory's descriptor, or a negative errno. */
-static int create(const Plan *plan, uint64_t nbytes) {
+/* The formatted memory's descriptor, or a negative errno; a memfd, or a file of the open folder where one is given. */
+static int create(const Plan *plan, uint64_t nbytes, int folder) {
     void *base;
     uint64_t mapped;
-    int fd = dpf_memory_create(plan->name, nbytes);
+    int fd = folder < 0 ? dpf_memory_create(plan->name, nbytes) : dpf_memory_create_in(folder, nbytes);
     if (fd < 0) return fd;
     int error = dpf_memory_map(fd, &base, &mapped);
     if (error != 0) {
@@ -115,11 +116,11 @@ static int create(const Plan *plan, uint64_t nbytes) {
 static PyObject *core_create(PyObject *module, PyObject *args) {
     Plan plan;
     uint64_t nbytes;
-    int fd = -1;
+    int fd = -1, folder = -1;
     (void)module;
-    if (plan_read(args, &plan, &nbytes)) {
+    if (plan_read(args, &plan, &nbytes, &folder)) {
         Py_BEGIN_ALLOW_THREADS
-        fd = create(&plan, nbytes);
+        fd = create(&plan, nbytes, folder);
         Py_END_ALLOW_THREADS
         if (fd < 0) {
             errno = -fd;
@@ -145,8 +146,8 @@ static bool check_rings(const dpf_arena *arena) {
 
 static PyObject *map_error(int error) {
     if (error == -EPERM) {
-        return core_raise(core_link_error, "arena", "memory is not sealed against shrinking", NULL, NULL,
-                          "create it with dpfedge.link.Arena");
+        return core_raise(core_link_error, "arena", "memory is neither sealed against shrinking nor a private file without a name",
+                          NULL, NULL, "create it with dpfedge.link.Arena");
     }
     errno = -error;
     return PyErr_SetFromErrno(PyExc_OSError);
@@ -166,6 +167,7 @@ static PyObject *arena_open(PyObject *module, PyObject *arg) {
     }
     self->base = base;
     self->nbytes = nbytes;
+    self->sealed = dpf_memory_sealed((int)fd);
     self->closed = false;
     self->attached = NULL;
     if (dpf_arena_open(base, nbytes, &self->arena) != DPF_OK || !check_rings(&self->arena)) {
@@ -297,6 +299,11 @@ static PyObject *get_nbytes(PyObject *object, void *closure) {
     return PyLong_FromUnsignedLongLong(((ArenaObject *)object)->nbytes);
 }
 
+static PyObject *get_sealed(PyObject *object, void *closure) {
+    (void)closure;
+    return PyBool_FromLong(((ArenaObject *)object)->sealed);
+}
+
 static PyObject *get_link_count(PyObject *object, void *closure) {
     (void)closure;
     return PyLong_FromUnsignedLong(((ArenaObject *)object)->arena.ring_count);
@@ -322,6 +329,7 @@ static PyMethodDef methods[] = {
 
 static PyGetSetDef properties[] = {
     {"nbytes", get_nbytes, NULL, "Bytes of shared memory.", NULL},
+    {"sealed", get_sealed, NULL, "Whether nobody can shrink the memory.", NULL},
     {"link_count", get_link_count, NULL, "Links in the directory.", NULL},
     {"stage_count", get_stage_count, NULL, "Stages in the directory.", NULL},
     {0},
@@ -340,7 +348,7 @@ static PyType_Spec spec = {
 
 static PyMethodDef functions[] = {
     {"plan", core_plan, METH_VARARGS, "plan(name, stages, links, requests, page): bytes the arena takes."},
-    {"create", core_create, METH_VARARGS, "create(name, stages, links, requests, page): a formatted, sealed memfd."},
+    {"create", core_create, METH_VARARGS, "create(name, stages, links, requests, page, folder=-1): formatted memory, a sealed memfd or an unnamed file of an open folder."},
     {"open_arena", arena_open, METH_O, "open_arena(fd): map and check an arena."},
     {0},
 };

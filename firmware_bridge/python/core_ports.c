@@ -58,6 +58,8 @@ PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, 
     self->fork = core_fork;
     self->live = 0;
     self->closed = self->attached = false;
+    self->suspect = 0;
+    self->look_ns = 0;
     dpf_result result = is_producer(self) ? dpf_ring_attach_producer(&self->ring, owner)
                                           : dpf_ring_attach_consumer(&self->ring, place, owner);
     if (result != DPF_OK) {
@@ -67,6 +69,7 @@ PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, 
     }
     self->attached = true;
     ++*attach_count(self);
+    core_peer_sign(self);
     return (PyObject *)self;
 }
 
@@ -79,7 +82,7 @@ static void port_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-static bool usable(PortObject *self) {
+bool core_port_usable(PortObject *self) {
     const char *what = self->closed ? "port is closed" : self->fork != core_fork ? "belongs to the parent process" : NULL;
     if (what != NULL) core_raise(core_link_error, self->ring.name, what, NULL, NULL, "attach in this process");
     return what == NULL;
@@ -101,13 +104,9 @@ static dpf_result wait_for_slot(PortObject *self, uint64_t bound_ns, dpf_descrip
     for (;;) {
         uint32_t seen = dpf_bell_value(self->ring.producer_bell);
         dpf_result result = dpf_ring_loan(&self->ring, self->owner, &d->slot, &d->generation);
-        if (result != DPF_FULL || dpf_now_ns() >= deadline) return result;
-        int waited;
-        Py_BEGIN_ALLOW_THREADS
-        waited = dpf_bell_wait(self->ring.producer_bell, seen, deadline, 0);
-        Py_END_ALLOW_THREADS
-        if (waited == DPF_SIGNAL && PyErr_CheckSignals() < 0) return DPF_SIGNAL;
-        if (!usable(self)) return DPF_SIGNAL;
+        if (result != DPF_FULL) return result;
+        result = core_peer_wait(self, self->ring.producer_bell, seen, deadline, 0);
+        if (result != DPF_OK) return result == DPF_TIMEOUT ? DPF_FULL : result;
     }
 }
 
@@ -128,6 +127,10 @@ static PyObject *no_slot(PortObject *self) {
     if (!seated(&self->ring)) {
         return core_raise(core_peer_gone, self->ring.name, "no slot became free and a consumer is gone", found, NULL, NULL);
     }
+    if (!core_peer_lives(self)) {
+        Py_XDECREF(found);
+        return NULL;
+    }
     return core_raise(core_link_timeout, self->ring.name, "no slot became free", found, NULL, "give the link more slots");
 }
 
@@ -139,7 +142,7 @@ static PyObject *producer_loan(PyObject *object, PyObject *const *args, Py_ssize
         PyErr_SetString(PyExc_TypeError, "loan(nbytes, timeout_ns=None)");
         return NULL;
     }
-    if (!usable(self) || !core_unsigned(args[0], "nbytes", UINT64_MAX, &nbytes)) return NULL;
+    if (!core_port_usable(self) || !core_unsigned(args[0], "nbytes", UINT64_MAX, &nbytes)) return NULL;
     if (count + named == 2 && args[1] != Py_None && !core_unsigned(args[1], "timeout_ns", INT64_MAX, &bound)) return NULL;
     if (nbytes > self->ring.slot_bytes) {
         return core_raise(core_link_error, self->ring.name, "loan larger than a slot", PyLong_FromUnsignedLongLong(nbytes),
@@ -188,7 +191,7 @@ static PyObject *transmit(PyObject *object, PyObject *const *args, Py_ssize_t co
         PyErr_SetString(PyExc_TypeError, "send() takes a loan and keyword arguments");
         return NULL;
     }
-    RightObject *loan = usable(self) ? read_loan(self, args[0]) : NULL;
+    RightObject *loan = core_port_usable(self) ? read_loan(self, args[0]) : NULL;
     if (loan == NULL || !core_read_keywords(args + count, names, found)) return NULL;
     if (!core_read_message(found, loan, &descriptor)) return NULL;
     if (partial) descriptor.flags |= DPF_PARTIAL;
@@ -213,7 +216,7 @@ static PyObject *producer_publish(PyObject *self, PyObject *const *args, Py_ssiz
 
 static PyObject *producer_abandon(PyObject *object, PyObject *arg) {
     PortObject *self = (PortObject *)object;
-    RightObject *loan = usable(self) ? read_loan(self, arg) : NULL;
+    RightObject *loan = core_port_usable(self) ? read_loan(self, arg) : NULL;
     if (loan == NULL) return NULL;
     dpf_ring_count_abandon(&self->ring);
     core_right_end(loan, false);
@@ -232,7 +235,7 @@ static PyObject *producer_copy_in(PyObject *object, PyObject *args, PyObject *kw
     Py_ssize_t offset = 0;
     Py_buffer buffer;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|n", names, &target, &source, &offset)) return NULL;
-    RightObject *loan = usable(self) ? read_loan(self, target) : NULL;
+    RightObject *loan = core_port_usable(self) ? read_loan(self, target) : NULL;
     if (loan == NULL || PyObject_GetBuffer(source, &buffer, PyBUF_C_CONTIGUOUS) < 0) return NULL;
     Py_ssize_t room = (Py_ssize_t)loan->descriptor.nbytes;
     bool fits = offset >= 0 && offset <= room && buffer.len <= room - offset;
@@ -248,11 +251,9 @@ static PyObject *producer_copy_in(PyObject *object, PyObject *args, PyObject *kw
 
 /* ---- consumer ---- */
 
-static PyObject *consumer_receive(PyObject *object, PyObject *none) {
-    PortObject *self = (PortObject *)object;
+/* What one receive found; NULL with an error set, None when nothing waits. */
+static PyObject *received(PortObject *self) {
     dpf_descriptor descriptor;
-    (void)none;
-    if (!usable(self)) return NULL;
     dpf_result result = dpf_ring_receive(&self->ring, self->owner, &descriptor);
     if (self->ring.wake) dpf_ring_wake(&self->ring);
     if (result == DPF_EMPTY) Py_RETURN_NONE;
@@ -263,6 +264,33 @@ static PyObject *consumer_receive(PyObject *object, PyObject *none) {
     PyObject *lease = core_right_new(core_lease_type, self, &descriptor);
     if (lease == NULL) dpf_ring_release(&self->ring, self->owner, descriptor.slot);
     return lease;
+}
+
+static PyObject *consumer_receive(PyObject *object, PyObject *none) {
+    PortObject *self = (PortObject *)object;
+    (void)none;
+    return core_port_usable(self) ? received(self) : NULL;
+}
+
+static PyObject *consumer_wait(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"timeout_ns", "spin_ns", NULL};
+    PortObject *self = (PortObject *)object;
+    PyObject *timeout, *spin = NULL;
+    uint64_t deadline, spin_ns = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O", names, &timeout, &spin)) return NULL;
+    if (spin != NULL && !core_unsigned(spin, "spin_ns", INT64_MAX, &spin_ns)) return NULL;
+    if (!core_port_usable(self) || !core_deadline(timeout, "timeout_ns", &deadline)) return NULL;
+    for (;;) {
+        dpf_bell *bell = self->ring.consumer_bell[self->place];
+        uint32_t seen = dpf_bell_value(bell);
+        PyObject *lease = received(self);
+        if (lease != Py_None) return lease;
+        dpf_result result = core_peer_wait(self, bell, seen, deadline, spin_ns);
+        if (result == DPF_TIMEOUT) return lease;
+        Py_DECREF(lease);
+        if (result != DPF_OK) return NULL;
+        spin_ns = 0;
+    }
 }
 
 static PyObject *get_depth(PyObject *object, void *closure) {
@@ -297,6 +325,7 @@ static PyMemberDef members[] = {PORT_MEMBERS};
 static PyGetSetDef properties[] = {
     {"link", get_link, NULL, "Name of the link.", NULL},
     {"peer", get_peer, NULL, "Owner of the port at the other end, the first of several; 0 when one has no owner.", NULL},
+    {"gone", core_peer_gone_property, NULL, "Whether a process at the other end is dead and not reclaimed, as far as can be known.", NULL},
     {"depth", get_depth, NULL, "Messages sent and not received, by the slowest consumer for a producer.", NULL},
     {0},
 };
@@ -316,6 +345,8 @@ static PyMethodDef producer_methods[] = {
 
 static PyMethodDef consumer_methods[] = {
     {"receive", consumer_receive, METH_NOARGS, "The oldest unread message as a Lease, or None; never blocks."},
+    {"wait", (PyCFunction)(void (*)(void))consumer_wait, METH_VARARGS | METH_KEYWORDS,
+     "wait(timeout_ns, spin_ns=0): as receive, after sleeping for it; PeerGone when the producer's process is dead."},
     {"close", port_close, METH_NOARGS, "Give the port back once its leases have ended."},
     {0},
 };

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Linux part of dpf/posix.h.
+ * Time, sleeping and waking of dpf/posix.h.
  */
 #define _GNU_SOURCE
 #include "dpf/posix.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,40 +16,6 @@ uint64_t dpf_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-int dpf_memory_create(const char *name, uint64_t nbytes) {
-    if (nbytes == 0 || nbytes > INT64_MAX) return -EINVAL;
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return -errno;
-    int error;
-    do {
-        error = posix_fallocate(fd, 0, (off_t)nbytes);
-    } while (error == EINTR);
-    if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) error = errno;
-    if (error != 0) {
-        close(fd);
-        return -error;
-    }
-    return fd;
-}
-
-int dpf_memory_map(int fd, void **base, uint64_t *nbytes) {
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0) return -errno;
-    if ((seals & F_SEAL_SHRINK) == 0) return -EPERM;
-    struct stat info;
-    if (fstat(fd, &info) < 0) return -errno;
-    if (info.st_size <= 0) return -EINVAL;
-    void *at = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) return -errno;
-    *base = at;
-    *nbytes = (uint64_t)info.st_size;
-    return 0;
-}
-
-void dpf_memory_unmap(void *base, uint64_t nbytes) {
-    munmap(base, (size_t)nbytes);
 }
 
 static void relax(void) {
@@ -117,9 +80,4 @@ void dpf_arena_wake(const dpf_arena *arena) {
         dpf_bell_ring(&arena->bells[i]);
         dpf_bell_wake(&arena->bells[i]);
     }
-}
-
-int dpf_pidfd_open(int pid) {
-    long fd = syscall(SYS_pidfd_open, pid, 0);
-    return fd < 0 ? -errno : (int)fd;
 }

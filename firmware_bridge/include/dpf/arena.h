@@ -16,7 +16,7 @@
 #include "dpf/ring.h"
 
 #define DPF_ARENA_MAGIC 0x414E455241465044ull /* "DPFARENA" */
-enum { DPF_ARENA_VERSION = 2, DPF_RINGS_MAX = 1024, DPF_BELLS_MAX = 256, DPF_SLOTS_MAX = 1 << 20 };
+enum { DPF_ARENA_VERSION = 3, DPF_RINGS_MAX = 1024, DPF_BELLS_MAX = 256, DPF_SLOTS_MAX = 1 << 20 };
 
 typedef struct dpf_arena_header {
     uint64_t magic;

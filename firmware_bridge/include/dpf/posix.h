@@ -15,11 +15,19 @@ DPF_BEGIN_C
 uint64_t dpf_now_ns(void);
 
 /* A memfd of `nbytes` bytes, every page reserved now (so that no later write can fail) and sealed against shrinking,
- * growing and unsealing. Close-on-exec. Returns the descriptor, or -ENOSPC, -ENOMEM, -EFBIG, -EMFILE, ... */
+ * growing and unsealing. Close-on-exec. Returns the descriptor, or -ENOSPC, -ENOMEM, -EFBIG, -EMFILE, ...; -EPERM,
+ * -EACCES or -ENOSYS where memfds are refused. */
 int dpf_memory_create(const char *name, uint64_t nbytes);
 
-/* Maps an arena's descriptor read-write and shared. -EPERM: not sealed against shrinking, so a peer could make every
- * access fault. The size comes from the descriptor, never from the contents. */
+/* The same as a file of the open directory `folder`, of mode 0600 and without a name before it has a byte. It cannot be
+ * sealed: whoever maps it can truncate it, and then kills everybody who touches what is gone (SIGBUS). */
+int dpf_memory_create_in(int folder, uint64_t nbytes);
+
+/* Whether nobody can shrink it. */
+bool dpf_memory_sealed(int fd);
+
+/* Maps an arena's descriptor read-write and shared. The size comes from the descriptor, never from the contents. -EPERM:
+ * neither sealed, nor a regular file of this user without a name that nobody else may open. */
 int dpf_memory_map(int fd, void **base, uint64_t *nbytes);
 
 void dpf_memory_unmap(void *base, uint64_t nbytes);
@@ -39,6 +47,17 @@ void dpf_arena_wake(const dpf_arena *arena);
 
 /* A descriptor that becomes readable when the process dies. */
 int dpf_pidfd_open(int pid);
+
+/* Writes beside a port who has it, after dpf_ring_attach_*: this process. */
+void dpf_process_sign(dpf_process *process, uint32_t owner);
+
+/* Whether `owner` signed and its process is dead. False where that cannot be known: it has not signed yet, it is of another
+ * pid namespace, /proc is not there, or no descriptor is left. Costs some 10 µs; ends, whatever shared memory holds. */
+bool dpf_process_gone(const dpf_process *process, uint32_t owner);
+
+/* The owner of a port at the other end of the link whose process is dead and was not reclaimed; 0 = none. */
+uint32_t dpf_ring_gone_consumer(const dpf_ring *ring);
+uint32_t dpf_ring_gone_producer(const dpf_ring *ring);
 
 DPF_END_C
 

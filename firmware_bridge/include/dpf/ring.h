@@ -93,16 +93,28 @@ typedef struct dpf_slot_state {
 DPF_ASSERT(sizeof(dpf_slot_state) == DPF_LINE, "slot state layout");
 DPF_ASSERT(offsetof(dpf_slot_state, lease) == 16, "slot state layout");
 
+/* The process that has a port, in the words of dpf/posix.h. The protocol never looks at it. */
+typedef struct dpf_process {
+    DPF_ATOMIC(uint32_t) owner; /* whom the other words describe; any other owner is unknown */
+    DPF_ATOMIC(uint32_t) pid;
+    DPF_ATOMIC(uint64_t) start; /* when it started: process ids come again */
+    DPF_ATOMIC(uint64_t) space; /* where the process id holds: the pid namespace */
+} dpf_process;
+
+DPF_ASSERT(sizeof(dpf_process) == 24, "process layout");
+
 /* What one consumer place writes. The producer moves `head` too when its policy is `newest`. */
 typedef struct dpf_place {
     DPF_ATOMIC(uint64_t) head;     /* position of the next descriptor to receive */
     DPF_ATOMIC(uint64_t) received; /* counters: never read by the protocol */
     DPF_ATOMIC(uint64_t) corrupt;
     DPF_ATOMIC(uint32_t) owner;
-    uint32_t reserved[9];
+    uint32_t reserved0;
+    dpf_process process;
+    uint64_t reserved1;
 } dpf_place;
 
-DPF_ASSERT(sizeof(dpf_place) == DPF_LINE, "place layout");
+DPF_ASSERT(sizeof(dpf_place) == DPF_LINE && offsetof(dpf_place, process) == 32, "place layout");
 
 /* The moving words of a ring. */
 typedef struct dpf_control {
@@ -116,12 +128,15 @@ typedef struct dpf_control {
     DPF_ATOMIC(uint32_t) owner; /* of the producer */
     uint32_t reserved0;
     DPF_ATOMIC(uint32_t) starved; /* the producer wants its bell rung when something is freed */
-    uint32_t reserved1[15];
+    uint32_t reserved1;
+    dpf_process process; /* of the producer */
+    uint32_t reserved2[8];
     dpf_place place[DPF_PLACES];
 } dpf_control;
 
 DPF_ASSERT(sizeof(dpf_control) == 512, "control layout");
 DPF_ASSERT(offsetof(dpf_control, owner) == 56, "control layout");
+DPF_ASSERT(offsetof(dpf_control, process) == 72, "control layout");
 DPF_ASSERT(offsetof(dpf_control, starved) == 64 && offsetof(dpf_control, place) == 128, "control layout");
 
 /* Bits of dpf_ring.wake. */

@@ -15,7 +15,6 @@ import pytest
 from dpfedge import _core
 from dpfedge.errors import LeaseError, LinkError, UsageError
 from dpfedge.link import Arena, LinkSpec
-from dpfedge.link.arena import _available
 
 from .conftest import MakeArena
 
@@ -49,6 +48,7 @@ def test_create__reserves_and_seals() -> None:
     """Every page exists, and nobody can take one away."""
     with Arena.create([LINK], requests=1) as arena:
         info = os.fstat(arena.fd)
+        assert arena.sealed
         assert info.st_blocks * 512 >= info.st_size == arena.nbytes
         seals = fcntl.fcntl(arena.fd, fcntl.F_GET_SEALS)
         assert seals & (fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW) == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -113,7 +113,7 @@ def test_create__with_impossible_specs(specs: list[LinkSpec], requests: int, tex
 
 
 def test_attach__of_something_else(tmp_path: Path) -> None:
-    """Files, pipes, closed descriptors, unsealed and foreign memory are refused, and no descriptor is left."""
+    """Files with a name, pipes, closed descriptors, unsealed and foreign memory are refused; no descriptor is left."""
     path = tmp_path / "file"
     path.write_bytes(bytes(8192))
     file, (pipe, pipe_in) = os.open(path, os.O_RDWR), os.pipe()
@@ -123,8 +123,8 @@ def test_attach__of_something_else(tmp_path: Path) -> None:
     fcntl.fcntl(sealed, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     before = len(os.listdir("/proc/self/fd"))
 
-    for fd, text in ((file, "cannot be mapped"), (pipe, "cannot be mapped"), (1000, "cannot be used"),
-                     (unsealed, "not sealed"), (sealed, "not an arena")):  # fmt: skip
+    for fd, text in ((file, "neither sealed"), (pipe, "neither sealed"), (1000, "cannot be used"),
+                     (unsealed, "neither sealed"), (sealed, "not an arena")):  # fmt: skip
         with pytest.raises(LinkError, match=text):
             Arena.attach(fd)
     assert len(os.listdir("/proc/self/fd")) == before
@@ -139,7 +139,7 @@ def test_attach__of_a_changed_directory() -> None:
     ring_at = header + 2 * layout["dpf_bell"]
     fields = {name.partition(".")[2]: at for name, at in layout.items() if name.startswith("dpf_ring_header.")}
     for at, value in [
-        (0, 0), (8, 3), (16, 1 << 40), (28, 0), (32, 1 << 20), (36, 0), (40, 1 << 50), (48, 3), (56, (1 << 64) - 64),
+        (0, 0), (8, 2), (16, 1 << 40), (28, 0), (32, 1 << 20), (36, 0), (40, 1 << 50), (48, 3), (56, (1 << 64) - 64),
         *((ring_at + fields[name], (1 << 32) - 1) for name in ("producer", "consumer", "slots", "capacity")),
         *((ring_at + fields[name], (1 << 32) - 1) for name in ("policy", "places")),
         *((ring_at + fields[name], (1 << 64) - 64) for name in ("slot_bytes", "stride", "control_at", "entries_at")),
@@ -237,20 +237,3 @@ def test_names__unknown(make_arena: MakeArena) -> None:
         arena.producer("x", 1)
     with pytest.raises(UsageError, match="found x; allowed left, right"):
         arena.bell("x")
-
-
-def test_available__takes_the_smaller(tmp_path: Path) -> None:
-    """The machine's free memory, or the cgroup's when that is less, or nothing known."""
-    proc, group = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    (group / "g").mkdir(parents=True)
-    assert _available(proc, group) is None
-
-    (proc / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 8 kB\n")
-    assert _available(proc, group) == 8192
-    (proc / "self/cgroup").write_text("0::/g\n")
-    (group / "g/memory.max").write_text("5000\n")
-    (group / "g/memory.current").write_text("4000\n")
-    assert _available(proc, group) == 1000
-    (group / "g/memory.max").write_text("max\n")
-    assert _available(proc, group) == 8192
