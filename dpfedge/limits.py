@@ -52,6 +52,12 @@ WAV_HEADER_MAX_BYTES = 1 * MIB  # pictures and notes before the format chunk; re
 WAV_CHUNK_MAX_BYTES = 64 * MIB  # a longer chunk behind the samples is taken for more samples
 SPEECH_TEXT_MAX_CHARS = 4096  # as the OpenAI speech endpoint
 
+# frames
+FRAME_MAX_PIXELS = 7680 * 4320  # 8K; a larger frame takes over 100 MB once it is RGB
+FRAME_MAX_SIDE = 8192  # of what a camera may hand on: the pixels above, in any proportions a sensor has
+LINES_MAX = 1024  # of text in one frame; a full page of small print has about 80
+LINES_MAX_COLUMNS = 65536  # of all lines of a frame side by side; at 48 rows they take 9 MiB
+
 # configuration files
 YAML_MAX_BYTES = 1 * MIB  # the largest known board or pipeline file takes under 16 KiB
 YAML_MAX_DEPTH = 32
@@ -64,8 +70,10 @@ UTTERANCE_MAX_SAMPLES = (
 VOICE_CHUNK_MAX_SAMPLES = 1 << 17  # 5.9 s at 22.05 kHz; longer clauses leave in several chunks
 LINK_TEXT_SLOTS = 64
 BACKLOG_LEASES = 4  # unread audio chunks of one request that may stay in the link; older ones move to its own memory
+EVENTS_KEPT = 32  # of a pipeline's last events; a restart, a step of the ladder
 LADDER_STEPS_MAX = 16  # of one pipeline; each is looked at every second
 JOIN_DEPTH_MAX = 64  # messages of one input that wait for those of another; each keeps a slot of its link
+FLOW_AGAIN_MAX_BYTES = 256 * KIB  # of a request's input that is kept to give it to a restarted stage again
 EVENTS_MAX = 8192  # events of one request nobody reads; more end the request
 ERROR_PART_MAX_BYTES = 600  # of each of an error's five parts between processes; together they fit the smallest slot
 STAGE_RESTARTS_MAX = 5  # deaths within STAGE_RESTARTS_WINDOW_S that open the circuit breaker until it has passed

@@ -229,6 +229,10 @@ class Ladder:
             merged = merge(merged, step.settings.get(stage, {}))
         return merged
 
+    def touched(self, stage: str) -> frozenset[str]:
+        """Every key that any step, in force or not, sets for a stage."""
+        return frozenset(key for step in self.steps for key in step.settings.get(stage, {}))
+
     def _held(self, index: int, entering: bool, now_ns: int) -> bool:
         since = self._since.get((index, entering))
         return since is not None and now_ns - max(since, self._changed_ns) >= self.steps[index].hold_ns

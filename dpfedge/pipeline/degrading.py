@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pipeline that does with less while its machine is pressed: pressure once a second in, changed stages out.
+
+A thread samples the sensors and asks the ladder. A setting goes to the running stage as a message, and to the
+supervisor, so that the stage has it after a death too; a model is the supervisor's work. Messages are sent on the event
+loop, which owns the links; one that finds its link full is sent again a second later, with what holds then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from dpfedge.errors import WouldBlock
+from dpfedge.limits import EVENTS_KEPT
+from dpfedge.pipeline.ladder import Change, Ladder
+from dpfedge.pipeline.pressure import Pressure
+from dpfedge.pipeline.rungs import MODEL, Node, check_rungs, over
+
+__all__ = ["Degrading", "Gauge", "Hands", "degrading"]
+
+_INTERVAL_S = 1.0
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+class Gauge(Protocol):
+    """What samples pressure; `pressure.Sensors` is one."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The fields that can have a value."""
+
+    @property
+    def power_modes(self) -> Sequence[str]:
+        """The names a power mode can have, where they are known."""
+
+    def sample(self) -> Pressure:
+        """What is so now."""
+
+
+class Hands(Protocol):
+    """What can change stages: an engine and its supervisor."""
+
+    def replace(self, name: str, *, model: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        """From now on, and after a death, a stage runs with these; None: as it is. From any thread, returns at once."""
+
+    def send_settings(self, stage: str, settings: Mapping[str, Any]) -> None:
+        """Tell the running stage, on the event loop; WouldBlock when its link is full."""
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` on the event loop soon; from any thread. Dropped when the loop is closed."""
+
+
+class Degrading:
+    """One pipeline's ladder at work. `start` and `stop` it, ask `status` from any thread."""
+
+    def __init__(
+        self, ladder: Ladder, gauge: Gauge, nodes: Mapping[str, Node], hands: Hands, tell: Tell,
+        left_out: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """`tell` gets each event, on the event loop. `left_out`: why optional steps are not in `ladder`."""
+        self._ladder, self._gauge, self._nodes, self._hands, self._tell = ladder, gauge, nodes, hands, tell
+        self._left_out = tuple(left_out)
+        self._pressure, self._sampled_ns = Pressure(), 0
+        self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS_KEPT)
+        self._unsent: dict[str, Mapping[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dpf-degrading", daemon=True)
+
+    def start(self) -> None:
+        """Begin; a ladder without steps needs no thread."""
+        for line in self._left_out:
+            self._happened({"event": "step_left_out", "at_ns": time.monotonic_ns(), "reason": line})
+        if self._ladder.steps:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End; nothing is sent from now on. Stages stay as they are."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        with self._lock:
+            self._unsent.clear()
+
+    def status(self) -> dict[str, Any]:
+        """`pressure` now, the ladder's `level` and steps in order, and the last events; plain data."""
+        self._sample(time.monotonic_ns())
+        steps = self._ladder.steps
+        return {
+            "pressure": self._pressure.figures(), "level": self._ladder.level, "steps": [step.name for step in steps],
+            "step": steps[self._ladder.level - 1].name if self._ladder.level else None,
+            "left_out": list(self._left_out), "events": [dict(event) for event in tuple(self._events)],
+        }  # fmt: skip
+
+    def tick(self, now_ns: int) -> None:
+        """One look: sample, change what is to change, and send again what found no space."""
+        self._sample(now_ns, force=True)
+        for change in self._ladder.update(self._pressure, now_ns):
+            self._apply(change)
+            self._happened(change.record())
+        if self._unsent:
+            self._hands.post(self._flush)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_INTERVAL_S):
+            self.tick(time.monotonic_ns())
+
+    def _sample(self, now_ns: int, *, force: bool = False) -> None:
+        # many may ask for the status; the sensors' files are read once a second at most
+        if force or now_ns - self._sampled_ns >= _INTERVAL_S * 1e9 or not self._sampled_ns:
+            self._sampled_ns, self._pressure = now_ns, self._gauge.sample()
+
+    def _apply(self, change: Change) -> None:
+        for stage, row in change.settings.items():
+            node, touched = self._nodes[stage], self._ladder.touched(stage)
+            if MODEL in touched:
+                self._hands.replace(stage, model=row.get(MODEL, node.model))
+            if touched - {MODEL}:
+                settings = over(node.config, row)
+                self._hands.replace(stage, settings=settings)
+                with self._lock:
+                    self._unsent[stage] = settings
+
+    def _flush(self) -> None:
+        with self._lock:
+            for stage in tuple(self._unsent):
+                if self._stopping.is_set():
+                    return
+                try:
+                    self._hands.send_settings(stage, self._unsent[stage])
+                except WouldBlock:
+                    continue  # the next look sends it again
+                del self._unsent[stage]
+
+    def _happened(self, event: Mapping[str, Any]) -> None:
+        self._events.append(event)
+        self._hands.post(lambda: self._tell(event))
+
+
+def degrading(
+    section: Any, where: str, nodes: Mapping[str, Node], models: Mapping[str, Mapping[str, Any]], gauge: Gauge,
+    hands: Hands, tell: Tell,
+) -> Degrading:  # fmt: skip
+    """A pipeline's `ladder` (None: it has none) on this machine; ConfigError names a step that cannot be.
+
+    That is one whose sensor this machine has not, unless the step is optional, or that a stage could not follow.
+    """
+    if section is None:
+        return Degrading(Ladder(()), gauge, nodes, hands, tell)
+    ladder = Ladder.of(section, where)
+    check_rungs(ladder, nodes, models)
+    fitted, left_out = ladder.fitted(gauge.names, gauge.power_modes)
+    return Degrading(fitted, gauge, nodes, hands, tell, left_out)
