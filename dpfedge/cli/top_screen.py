@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,6 +13,7 @@ from rich.text import Text
 
 __all__ = ["screen"]
 
+_EVENTS = 5  # the last ones
 _WARM_C = 85.0  # most SoCs throttle between this and 100 °C
 
 
@@ -39,10 +40,37 @@ def _server(server: Mapping[str, Any]) -> Iterator[RenderableType]:
     name = f"{server['package'] or 'no package yet'} {server['version'] or ''}".strip()
     head = f"{name} on {server['board'] or 'unknown board'}: {state}, {server['requests'] or 0} requests"
     yield Text(f"{head}, pid {server['pid']}", style="bold")
+    yield from _pressed(server.get("degrade") or {})
     yield _processes(server["processes"])
     yield _links(server["links"])
     if server["last_turn"]:
         yield Text("\n".join(_turn(server["last_turn"])))
+    yield from map(Text, _events((server.get("degrade") or {}).get("events") or ()))
+
+
+def _pressed(degrade: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The machine's state as the server sees it, and the ladder's."""
+    now, parts = degrade.get("pressure") or {}, []
+    if now.get("temperature_c") is not None:
+        left = f", {now['headroom_c']:.0f} °C left" if now.get("headroom_c") is not None else ""
+        parts.append(f"{now['zone']} {now['temperature_c']:.0f} °C{left}")
+    if now.get("memory_free") is not None:
+        parts.append(f"memory {100 * now['memory_free']:.0f} % free")
+    if now.get("power_mode"):
+        parts.append(f"power mode {now['power_mode']}")
+    if parts:
+        yield Text("  ".join(parts))
+    if steps := degrade.get("steps"):
+        level = degrade["level"]
+        names = f" ({', '.join(steps[:level])})" if level else ""
+        yield Text(f"ladder step {level} of {len(steps)}{names}", style="yellow" if level else "")
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for event in events[-_EVENTS:]:
+        what = " ".join(str(event[key]) for key in ("stage", "what", "step") if event.get(key))
+        reason = f": {event['reason']}" if event.get("reason") else ""
+        yield f"{event['ago_ms'] / 1000:.0f} s ago  {what}{reason}"
 
 
 def _processes(rows: list[Mapping[str, Any]]) -> Table:

@@ -23,7 +23,8 @@ from dpfedge.pipeline.rungs import MODEL, Node, check_rungs, over
 __all__ = ["Degrading", "Gauge", "Hands", "degrading"]
 
 _INTERVAL_S = 1.0
-Tell = Callable[[Mapping[str, Any]], None]
+Tell = Callable[[str, Mapping[str, Any]], None]
+"""Told of what happened to a stage, or (empty) to the pipeline."""
 
 
 class Gauge(Protocol):
@@ -61,11 +62,12 @@ class Degrading:
         self, ladder: Ladder, gauge: Gauge, nodes: Mapping[str, Node], hands: Hands, tell: Tell,
         left_out: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """`tell` gets each event, on the event loop. `left_out`: why optional steps are not in `ladder`."""
+        """`tell` gets each event on the event loop. `left_out`: why optional steps are not in `ladder`."""
         self._ladder, self._gauge, self._nodes, self._hands, self._tell = ladder, gauge, nodes, hands, tell
         self._left_out = tuple(left_out)
         self._pressure, self._sampled_ns = Pressure(), 0
         self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS_KEPT)
+        self._entered = dict.fromkeys((step.name for step in ladder.steps), 0)
         self._unsent: dict[str, Mapping[str, Any]] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -74,7 +76,7 @@ class Degrading:
     def start(self) -> None:
         """Begin; a ladder without steps needs no thread."""
         for line in self._left_out:
-            self._happened({"event": "step_left_out", "at_ns": time.monotonic_ns(), "reason": line})
+            self.note("", {"what": "step left out", "at_ns": time.monotonic_ns(), "reason": line})
         if self._ladder.steps:
             self._thread.start()
 
@@ -87,13 +89,17 @@ class Degrading:
             self._unsent.clear()
 
     def status(self) -> dict[str, Any]:
-        """`pressure` now, the ladder's `level` and steps in order, and the last events; plain data."""
-        self._sample(time.monotonic_ns())
-        steps = self._ladder.steps
+        """`pressure` now, the ladder's `level` and steps in order, and the last events; plain data.
+
+        `entered`: step → how often it was entered since the start; `ago_ms` of an event: how long ago it was.
+        """
+        now_ns, steps = time.monotonic_ns(), self._ladder.steps
+        self._sample(now_ns)
+        events = [{**event, "ago_ms": round((now_ns - event["at_ns"]) / 1e6, 1)} for event in tuple(self._events)]
         return {
             "pressure": self._pressure.figures(), "level": self._ladder.level, "steps": [step.name for step in steps],
             "step": steps[self._ladder.level - 1].name if self._ladder.level else None,
-            "left_out": list(self._left_out), "events": [dict(event) for event in tuple(self._events)],
+            "left_out": list(self._left_out), "entered": dict(self._entered), "events": events,
         }  # fmt: skip
 
     def tick(self, now_ns: int) -> None:
@@ -101,7 +107,8 @@ class Degrading:
         self._sample(now_ns, force=True)
         for change in self._ladder.update(self._pressure, now_ns):
             self._apply(change)
-            self._happened(change.record())
+            self._entered[change.step] += change.entered
+            self.note("", change.record())
         if self._unsent:
             self._hands.post(self._flush)
 
@@ -136,9 +143,10 @@ class Degrading:
                     continue  # the next look sends it again
                 del self._unsent[stage]
 
-    def _happened(self, event: Mapping[str, Any]) -> None:
-        self._events.append(event)
-        self._hands.post(lambda: self._tell(event))
+    def note(self, stage: str, event: Mapping[str, Any]) -> None:
+        """Keep and tell what happened: a map with `what`, `at_ns` and more. From any thread."""
+        self._events.append({"stage": stage, **event} if stage else event)
+        self._hands.post(lambda: self._tell(stage, event))
 
 
 def degrading(

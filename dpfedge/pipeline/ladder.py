@@ -146,9 +146,9 @@ class Change:
 
     def record(self) -> dict[str, Any]:
         """The event, as plain data."""
-        what = "step_entered" if self.entered else "step_left"
+        what = "step entered" if self.entered else "step left"
         return {
-            "event": what, "at_ns": self.at_ns, "step": self.step, "level": self.level, "reason": self.reason,
+            "what": what, "at_ns": self.at_ns, "step": self.step, "level": self.level, "reason": self.reason,
             **self.pressure.figures(), "settings": {stage: dict(row) for stage, row in self.settings.items()},
         }  # fmt: skip
 

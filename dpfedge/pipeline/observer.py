@@ -6,7 +6,7 @@ A runtime that nobody observes calls nothing here. It records and prints nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dpfedge.binding import Bound
@@ -50,6 +50,9 @@ class Observer:
     def stage_died(self, name: str) -> None:
         """A stage's process ended."""
 
+    def happened(self, stage: str, event: Mapping[str, Any]) -> None:
+        """Something else: of a stage, or (`stage` empty) of the pipeline. A map with `what`, `at_ns` and figures."""
+
 
 Observe = Callable[[Bound], Observer]
 """Makes the observer of a runtime; called once for each, before it starts, on any thread."""
@@ -91,6 +94,11 @@ class Observers(Observer):
         """Tell every observer."""
         for one in self._all:
             one.stage_died(name)
+
+    def happened(self, stage: str, event: Mapping[str, Any]) -> None:
+        """Tell every observer."""
+        for one in self._all:
+            one.happened(stage, event)
 
 
 def tapped_producer(producer: Producer, tap: Tap | None) -> Producer:

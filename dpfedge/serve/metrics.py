@@ -35,6 +35,12 @@ _HELP = {
     "dpfedge_stage_restarts_total": ("counter", "times this stage's process came back"),
     "dpfedge_stage_rss_bytes": ("gauge", "resident memory of this stage's process"),
     "dpfedge_stage_pss_bytes": ("gauge", "proportional share of memory of this stage's process"),
+    "dpfedge_temperature_celsius": ("gauge", "temperature of the thermal zone nearest to throttling"),
+    "dpfedge_headroom_celsius": ("gauge", "degrees left until that zone throttles"),
+    "dpfedge_memory_free_ratio": ("gauge", "free share of the machine's memory, or of the tightest cgroup's"),
+    "dpfedge_power_mode": ("gauge", "1 for the power mode that is set"),
+    "dpfedge_ladder_level": ("gauge", "steps of the degrade ladder that are in force"),
+    "dpfedge_ladder_entered_total": ("counter", "times this step of the degrade ladder was entered"),
     "dpfedge_link_sent_total": ("counter", "messages sent on this link"),
     "dpfedge_link_received_total": ("counter", "messages received on this link"),
     "dpfedge_link_dropped_total": ("counter", "messages dropped on this link"),
@@ -142,9 +148,26 @@ def _gauges(status: Mapping[str, Any], ready: bool, active: int) -> Iterator[tup
     yield "dpfedge_stage_ready", [((("stage", name),), float(row["state"] == "ready")) for name, row in rows.items()]
     for key, name in (("restarts", "restarts_total"), ("rss_bytes", "rss_bytes"), ("pss_bytes", "pss_bytes")):
         yield f"dpfedge_stage_{name}", [((("stage", stage),), row[key]) for stage, row in rows.items() if key in row]
+    yield from _pressed(status.get("degrade") or {})
     links = status.get("links", {})
     for key, name in _LINK_FIELDS.items():
         yield f"dpfedge_link_{name}", [((("link", link),), row[key]) for link, row in links.items()]
+
+
+def _pressed(degrade: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[Labels, float]]]]:
+    """What no sensor tells is left out."""
+    now = degrade.get("pressure", {})
+    zone: Labels = (("zone", now.get("zone") or ""),)
+    for key, name, labels in (
+        ("temperature_c", "temperature_celsius", zone),
+        ("headroom_c", "headroom_celsius", zone),
+        ("memory_free", "memory_free_ratio", ()),
+    ):
+        yield f"dpfedge_{name}", [] if now.get(key) is None else [(labels, now[key])]
+    yield "dpfedge_power_mode", [((("mode", now["power_mode"]),), 1.0)] if now.get("power_mode") else []
+    yield "dpfedge_ladder_level", [((), degrade["level"])] if degrade.get("steps") else []
+    entered = degrade.get("entered", {})
+    yield "dpfedge_ladder_entered_total", [((("step", step),), count) for step, count in entered.items()]
 
 
 def _labels(labels: Labels) -> str:

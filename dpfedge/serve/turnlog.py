@@ -23,6 +23,7 @@ __all__ = ["TurnLog", "line"]
 
 _log = logging.getLogger(__name__)
 _ERROR_PART_CHARS = 500
+_LONG = ("stages", "detail")  # whose size only reports and settings bound
 
 
 class TurnLog:
@@ -85,7 +86,7 @@ def line(happened: Happened) -> bytes:
     fields = _fields(happened)
     text = _encode(fields)
     if len(text) > TURN_LINE_MAX_BYTES:
-        text = _encode({**fields, "stages": {}, "cut": True})
+        text = _encode({**{key: value for key, value in fields.items() if key not in _LONG}, "cut": True})
     return text
 
 
@@ -98,6 +99,8 @@ def _fields(happened: Happened) -> dict[str, Any]:
     if happened.what == "lost":
         return {**head, "event": "lost", "lines": happened.turn}
     head["package"] = happened.package[:128]
+    if happened.detail is not None:
+        return {**head, **_detail(happened.stage, happened.detail)}
     if happened.mode is None:
         return {**head, "event": f"stage_{happened.what}", "stage": happened.stage}
     event = happened.event
@@ -108,6 +111,13 @@ def _fields(happened: Happened) -> dict[str, Any]:
     if isinstance(event, TurnDone):
         return {**head, "finish": event.finish, "stages": _stages(event)}
     return {**head, "error": _error(event.error)} if isinstance(event, Failed) else head
+
+
+def _detail(stage: str, detail: Mapping[str, Any]) -> dict[str, Any]:
+    """`step entered` of the pipeline is event `step_entered`, `replaced` of a stage `stage_replaced`."""
+    name = str(detail["what"]).replace(" ", "_")
+    head = {"event": f"stage_{name}", "stage": stage} if stage else {"event": name}
+    return {**head, "detail": {key: value for key, value in detail.items() if key not in ("what", "at_ns")}}
 
 
 def _time(at_ns: int) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpfedge.binding import Bound
 from dpfedge.limits import TURN_QUEUE_MAX
@@ -26,7 +27,10 @@ class Happened:
     """What happened, `at_ns` (CLOCK_MONOTONIC). A record without `mode` is of the stage `stage`."""
 
     what: str
-    """`done`, `failed`, `cancelled`: the turn's outcome. `died`, `ready`: the stage's. `lost`: `turn` records were."""
+    """`done`, `failed`, `cancelled`: the turn's outcome. `died`, `ready`: the stage's. `event`: `detail` tells.
+
+    `lost`: so many records were, as `turn` says.
+    """
     at_ns: int
     key: int = 0
     turn: int = 0
@@ -36,6 +40,8 @@ class Happened:
     event: TurnDone | Failed | None = None
     package: str = ""
     stage: str = ""
+    detail: Mapping[str, Any] | None = None
+    """What happened to a stage, or (`stage` empty) to the pipeline, as `Observer.happened` is told."""
 
 
 Consumer = Callable[[Happened], None]
@@ -114,3 +120,6 @@ class _Turns(Observer):
 
     def stage_died(self, name: str) -> None:
         self._put(Happened("died", time.monotonic_ns(), package=self._package, stage=name))
+
+    def happened(self, stage: str, event: Mapping[str, Any]) -> None:
+        self._put(Happened("event", event["at_ns"], package=self._package, stage=stage, detail=event))

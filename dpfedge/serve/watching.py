@@ -10,17 +10,18 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dpfedge.errors import Unavailable
+from dpfedge.hardware.source.root import Root
+from dpfedge.hardware.source.thermal import read_zone, read_zones
+from dpfedge.pipeline.pressure import sensor_root
 from dpfedge.pipeline.processes import cpu_seconds, memory_of
 from dpfedge.serve.running import Server, ask
 
 __all__ = ["Look", "activity", "look", "temperatures"]
 
 _LINK_FIELDS = ("depth", "loaned", "in_flight", "dropped", "corrupt", "copies")
-_ZONES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,10 @@ def activity(now: Look, before: Look | None = None) -> dict[str, Any]:
         | {key: row.get(key) for key in _LINK_FIELDS}
         for name, row in (told.get("links") or {}).items()
     ]
-    named = {key: told.get(key) for key in ("package", "version", "board", "ready", "requests", "active", "last_turn")}
+    named = {
+        key: told.get(key)
+        for key in ("package", "version", "board", "ready", "requests", "active", "last_turn", "degrade")
+    }
     return {"pid": now.server.pid, "error": None, **named, "processes": processes, "links": links}
 
 
@@ -100,14 +104,11 @@ def _rate(row: Mapping[str, Any], old: Mapping[str, Any] | None, seconds: float)
     return round(sent / seconds, 1) if sent >= 0 else None  # less than before: another runtime took over
 
 
-def temperatures(root: Path = Path("/sys/class/thermal")) -> dict[str, float]:
+def temperatures(root: Root | None = None) -> dict[str, float]:
     """Zone → °C of every thermal zone that tells; a second zone of the same type has its number behind it."""
-    found: dict[str, float] = {}
-    for zone in sorted(root.glob("thermal_zone*"))[:_ZONES_MAX]:
-        # a zone without a driver, or of a device that sleeps, cannot be read
-        with contextlib.suppress(OSError, ValueError):
-            celsius = int((zone / "temp").read_text()) / 1000
-            name = (zone / "type").read_text().strip() or zone.name
-            number = zone.name.removeprefix("thermal_zone")
-            found[name if name not in found else f"{name} {number}"] = celsius
+    root, found = root or sensor_root(), dict[str, float]()
+    for zone in read_zones(root):
+        celsius = read_zone(root, zone)
+        if celsius is not None:  # else it sleeps
+            found[zone.name if zone.name not in found else f"{zone.name} {zone.number}"] = celsius
     return found

@@ -50,6 +50,23 @@ def test_screen__of_a_server_that_starts() -> None:
     assert "no package yet on unknown board: not ready, 0 requests, pid 7" in drawn
 
 
+def test_screen__shows_the_ladder_and_what_happened() -> None:
+    """The machine as the server sees it, the steps in force, the last events and why."""
+    pressure = {
+        "temperature_c": 91.0, "headroom_c": 8.0, "zone": "gpu", "memory_free": 0.34, "power_mode": "15W",
+    }  # fmt: skip
+    steps = [{"what": "step entered", "step": f"s{n}", "reason": f"heat {n}", "ago_ms": 2000.0} for n in range(9)]
+    swap = {"what": "replaced", "stage": "llm", "ago_ms": 400.0}
+    degrade = {"pressure": pressure, "level": 2, "steps": ["warm", "hot", "last"], "events": [*steps, swap]}
+    drawn = _drawn(_view(_server(degrade=degrade)))
+
+    assert "gpu 91 °C, 8 °C left  memory 34 % free  power mode 15W" in drawn
+    assert "ladder step 2 of 3 (warm, hot)" in drawn
+    assert "2 s ago  step entered s8: heat 8\n0 s ago  llm replaced" in drawn
+    assert "s4" not in drawn
+    assert "ladder" not in _drawn(_view(_server(degrade={**degrade, "steps": [], "level": 0, "events": []})))
+
+
 def test_screen__is_red_where_it_is_bad() -> None:
     """A stage that is down, a message that was lost, a hot zone; and only there."""
     bad = _server()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dpfedge.errors import ConfigError, WouldBlock
+from dpfedge.limits import EVENTS_KEPT
 from dpfedge.pipeline import degrading as module
 from dpfedge.pipeline.degrading import Degrading, degrading
 from dpfedge.pipeline.graph import Graph
@@ -77,9 +78,15 @@ class Made:
 
     def __init__(self, section: Any = None) -> None:
         nodes = {node.name: node for node in Graph.of({"stages": STAGES}, "toy", MODELS).stages}
-        self.gauge, self.hands, self.told = Gauge(), Hands(), list[Mapping[str, Any]]()
+        self.gauge, self.hands = Gauge(), Hands()
+        self.told: list[Mapping[str, Any]] = []
+        self.stages: list[str] = []
         section = LADDER if section is None else section
-        self.it = degrading(section or None, "toy", nodes, MODELS, self.gauge, self.hands, self.told.append)
+        self.it = degrading(section or None, "toy", nodes, MODELS, self.gauge, self.hands, self.tell)
+
+    def tell(self, stage: str, event: Mapping[str, Any]) -> None:
+        self.stages.append(stage)
+        self.told.append(event)
 
     def heat(self, celsius: float, second: int) -> list[Any]:
         """One look at this temperature; what it does."""
@@ -123,12 +130,26 @@ def test_events__are_told_and_kept(made: Made) -> None:
     made.heat(81, 1)
     made.heat(60, 2)
 
-    assert [(event["event"], event["step"], event["level"]) for event in made.told] == [
-        ("step_entered", "warm", 1), ("step_left", "warm", 0),
+    assert [(event["what"], event["step"], event["level"]) for event in made.told] == [
+        ("step entered", "warm", 1), ("step left", "warm", 0),
     ]  # fmt: skip
     assert made.told[0]["reason"] == "temperature 81.0 °C, at least 80.0 °C"
     assert made.told[0]["temperature_c"] == 81.0
-    assert made.it.status()["events"] == made.told
+    found = made.it.status()
+    assert [event["reason"] for event in found["events"]] == [event["reason"] for event in made.told]
+    assert "ago_ms" in found["events"][0]
+    assert found["entered"] == {"warm": 1, "hot": 0}
+
+
+def test_note__keeps_what_happened_to_a_stage(made: Made) -> None:
+    """Beside the ladder's own events, the last ones only."""
+    made.heat(85, 1)
+    for number in range(100):
+        made.it.note("llm", {"what": "restarted", "at_ns": number})
+
+    events = made.it.status()["events"]
+    assert (len(events), events[-1]["stage"], events[-1]["what"]) == (EVENTS_KEPT, "llm", "restarted")
+    assert (made.stages[0], made.stages[-1]) == ("", "llm")
 
 
 def test_send__into_a_full_link_is_tried_again_with_what_holds_then(made: Made) -> None:
@@ -160,7 +181,7 @@ def test_left_out__is_told_at_the_start(made: Made) -> None:
     made.it.stop()
 
     reason = "toy: ladder[2]: step saving is left out: this machine tells no power mode"
-    assert [(event["event"], event["reason"]) for event in made.told] == [("step_left_out", reason)]
+    assert [(event["what"], event["reason"]) for event in made.told] == [("step left out", reason)]
     assert (made.it.status()["steps"], made.it.status()["left_out"]) == (["warm", "hot"], [reason])
 
 

@@ -161,7 +161,7 @@ def test_settings__add_up_and_go_back() -> None:
     [third] = [change for at in (15, 19) for change in one.update(Pressure(60.0, zone="gpu"), at * S)]
     assert third.settings == {"llm": {"sampling": warm}}
     assert third.record() == {
-        "event": "step_left", "at_ns": 19 * S, "step": "hot", "level": 1,
+        "what": "step left", "at_ns": 19 * S, "step": "hot", "level": 1,
         "reason": "temperature 60.0 °C, at most 84.0 °C", "temperature_c": 60.0, "headroom_c": None, "zone": "gpu",
         "memory_free": None, "power_mode": None, "settings": {"llm": {"sampling": warm}},
     }  # fmt: skip

@@ -51,6 +51,9 @@ class Told(Observer):
     def stage_died(self, name: str) -> None:
         self.names.append(f"died {name}")
 
+    def happened(self, stage: str, event: Any) -> None:
+        self.names.append(f"{stage} {event['what']}")
+
 
 def test_ports__are_their_own_without_a_tap(rig: Any) -> None:
     """So a message costs nothing more."""
@@ -98,10 +101,11 @@ def test_observers__are_all_told() -> None:
     both.closed(1)
     both.stage_died("llm")
     both.stage_ready("llm")
+    both.happened("llm", {"what": "replaced", "at_ns": 1})
 
     assert both.tap is tap
     assert one.names == other.names
-    assert one.names == ["opened 1", "cancelled 1 5", "ended 2", "closed 1", "died llm", "ready llm"]
+    assert one.names == ["opened 1", "cancelled 1 5", "ended 2", "closed 1", "died llm", "ready llm", "llm replaced"]
 
 
 def test_observer__as_it_stands_ignores_everything() -> None:

@@ -31,6 +31,29 @@ def test_status__is_shown_as_gauges() -> None:
     assert not any(key.startswith("dpfedge_stage_rss_bytes") for key in found)
 
 
+DEGRADE = {
+    "pressure": {
+        "temperature_c": 71.5, "headroom_c": 27.5, "zone": "gpu-thermal", "memory_free": 0.25, "power_mode": "15W",
+    },
+    "level": 1, "steps": ["warm", "hot"], "entered": {"warm": 3, "hot": 0},
+}  # fmt: skip
+
+
+def test_status__shows_the_machine_and_the_ladder() -> None:
+    """What no sensor tells is left out, and so is the ladder of a pipeline that has none."""
+    found = rows(Metrics(), {**STATUS, "degrade": DEGRADE})
+
+    assert found['dpfedge_temperature_celsius{zone="gpu-thermal"}'] == 71.5
+    assert found['dpfedge_headroom_celsius{zone="gpu-thermal"}'] == 27.5
+    assert found["dpfedge_memory_free_ratio"] == 0.25
+    assert found['dpfedge_power_mode{mode="15W"}'] == 1
+    assert found["dpfedge_ladder_level"] == 1
+    assert found['dpfedge_ladder_entered_total{step="warm"}'] == 3
+    nothing = dict.fromkeys(DEGRADE["pressure"])  # type: ignore[call-overload]
+    empty = {"pressure": nothing, "level": 0, "steps": [], "entered": {}}
+    assert rows(Metrics(), {**STATUS, "degrade": empty}) == rows(Metrics())
+
+
 def test_every_name__has_help_and_type_before_its_rows() -> None:
     """Version 0.0.4 of the text format."""
     metrics = Metrics()

@@ -67,6 +67,19 @@ def test_line__of_stages_and_losses() -> None:
     assert (gone["outcome"], "error" in gone) == ("cancelled", False)
 
 
+def test_line__of_what_happened_to_a_stage_or_the_pipeline() -> None:
+    """All that was told of it."""
+    step = {"what": "step entered", "at_ns": NOW, "step": "hot", "level": 2, "reason": "temperature 91.0 °C"}
+    entered = json.loads(line(Happened("event", NOW, package="toy", detail=step)))
+    swap = {"what": "replaced", "at_ns": NOW, "model": "small", "settings": {"sampling": {"max_tokens": 3}}}
+    replaced = json.loads(line(Happened("event", NOW, package="toy", stage="llm", detail=swap)))
+
+    assert (entered["event"], entered["package"], "stage" in entered) == ("step_entered", "toy", False)
+    assert entered["detail"] == {"step": "hot", "level": 2, "reason": "temperature 91.0 °C"}
+    assert (replaced["event"], replaced["stage"]) == ("stage_replaced", "llm")
+    assert replaced["detail"] == {"model": "small", "settings": {"sampling": {"max_tokens": 3}}}
+
+
 def test_line__is_bounded() -> None:
     """Whatever a stage reports and whatever an error says."""
     report: dict[str, Any] = {"llm": {f"number{n}": n for n in range(10_000)}}
@@ -74,7 +87,9 @@ def test_line__is_bounded() -> None:
     error = StageDied("é" * 10**5, stage="s" * 10**5, remedy='"' * 10**5)
     worst = Happened("failed", NOW, 1, 1, Mode.CHAT, 0, Failed(1, NOW, error), "\x01" * 10**5)
 
-    for one in (long, worst):
+    told = Happened("event", NOW, detail={"what": "replace failed", "at_ns": NOW, "error": {"found": "x" * 10**5}})
+    assert json.loads(line(told)).keys() == {"time", "package", "event", "cut"}
+    for one in (long, worst, told):
         text = line(one)
         assert len(text) <= TURN_LINE_MAX_BYTES
         assert text.count(b"\n") == 1

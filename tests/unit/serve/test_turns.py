@@ -37,6 +37,8 @@ def test_reporter__tells_each_consumer_what_happened() -> None:
     observer.closed(3)
     observer.stage_died("llm")
     observer.stage_ready("llm")
+    observer.happened("", {"what": "step entered", "at_ns": 90})
+    observer.happened("llm", {"what": "replaced", "at_ns": 91})
     reporter.close()
 
     told = [(one.what, one.key, one.turn, one.mode, one.stage) for one in found]
@@ -48,6 +50,8 @@ def test_reporter__tells_each_consumer_what_happened() -> None:
         ("done", 3, 1, Mode.CHAT, ""),
         ("died", 0, 0, None, "llm"),
         ("ready", 0, 0, None, "llm"),
+        ("event", 0, 0, None, ""),
+        ("event", 0, 0, None, "llm"),
     ]
     assert found == other
     assert found[0].opened_ns == found[1].opened_ns > 0

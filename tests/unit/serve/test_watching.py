@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dpfedge.errors import Unavailable
+from dpfedge.hardware.source.root import Root
 from dpfedge.serve import watching
 from dpfedge.serve.running import Server
 from dpfedge.serve.watching import Look, activity, look, temperatures
@@ -77,9 +78,9 @@ def test_temperatures__of_every_zone_that_tells(tmp_path: Path) -> None:
         (2, "gpu\n", "asleep"),
         (3, "", "1000"),
     ):
-        zone = tmp_path / f"thermal_zone{number}"
-        zone.mkdir()
+        zone = tmp_path / f"sys/class/thermal/thermal_zone{number}"
+        zone.mkdir(parents=True)
         (zone / "type").write_text(kind)
         (zone / "temp").write_text(temp)
-    assert temperatures(tmp_path) == {"cpu": 45.2, "cpu 1": 46.0, "thermal_zone3": 1.0}
-    assert temperatures(tmp_path / "none") == {}
+    assert temperatures(Root(tmp_path)) == {"cpu": 45.2, "cpu 1": 46.0, "thermal_zone3": 1.0}
+    assert temperatures(Root(tmp_path / "none")) == {}
