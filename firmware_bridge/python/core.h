@@ -28,6 +28,9 @@ typedef struct {
     bool sealed;
 } ArenaObject;
 
+/* How long a wait looks before it sleeps when nobody says: about what a sleep and a wake-up cost. */
+enum { CORE_SPIN_NS = 50000 };
+
 /* One side of a ring. `live`: loans or leases that still hold a slot. */
 typedef struct {
     PyObject_HEAD
@@ -40,6 +43,7 @@ typedef struct {
     uint32_t live;
     uint32_t suspect; /* the peer's owner, when its process was dead at the last look */
     uint64_t look_ns; /* when to look next */
+    dpf_spinner spinner;
     bool closed;
     bool attached;
 } PortObject;
@@ -113,8 +117,13 @@ PyObject *core_peer_gone_property(PyObject *port, void *closure);
 /* ports.c */
 /* Whether the port may be used in this process; false with LinkError set. */
 bool core_port_usable(PortObject *port);
+/* What one receive found, new; NULL with an error set, None when nothing waits. */
+PyObject *core_receive(PortObject *consumer);
 PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, uint32_t place, uint32_t owner);
 void core_port_settle(PortObject *port); /* detaches a closed port whose last right ended */
+
+/* wait.c */
+PyObject *core_consumer_wait(PyObject *consumer, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 bool core_add_arena(PyObject *module);
 bool core_add_ports(PyObject *module);

@@ -60,6 +60,7 @@ PyObject *core_port_new(PyTypeObject *type, ArenaObject *arena, uint32_t index, 
     self->closed = self->attached = false;
     self->suspect = 0;
     self->look_ns = 0;
+    self->spinner = (dpf_spinner){0};
     dpf_result result = is_producer(self) ? dpf_ring_attach_producer(&self->ring, owner)
                                           : dpf_ring_attach_consumer(&self->ring, place, owner);
     if (result != DPF_OK) {
@@ -251,8 +252,7 @@ static PyObject *producer_copy_in(PyObject *object, PyObject *args, PyObject *kw
 
 /* ---- consumer ---- */
 
-/* What one receive found; NULL with an error set, None when nothing waits. */
-static PyObject *received(PortObject *self) {
+PyObject *core_receive(PortObject *self) {
     dpf_descriptor descriptor;
     dpf_result result = dpf_ring_receive(&self->ring, self->owner, &descriptor);
     if (self->ring.wake) dpf_ring_wake(&self->ring);
@@ -269,28 +269,7 @@ static PyObject *received(PortObject *self) {
 static PyObject *consumer_receive(PyObject *object, PyObject *none) {
     PortObject *self = (PortObject *)object;
     (void)none;
-    return core_port_usable(self) ? received(self) : NULL;
-}
-
-static PyObject *consumer_wait(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"timeout_ns", "spin_ns", NULL};
-    PortObject *self = (PortObject *)object;
-    PyObject *timeout, *spin = NULL;
-    uint64_t deadline, spin_ns = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O", names, &timeout, &spin)) return NULL;
-    if (spin != NULL && !core_unsigned(spin, "spin_ns", INT64_MAX, &spin_ns)) return NULL;
-    if (!core_port_usable(self) || !core_deadline(timeout, "timeout_ns", &deadline)) return NULL;
-    for (;;) {
-        dpf_bell *bell = self->ring.consumer_bell[self->place];
-        uint32_t seen = dpf_bell_value(bell);
-        PyObject *lease = received(self);
-        if (lease != Py_None) return lease;
-        dpf_result result = core_peer_wait(self, bell, seen, deadline, spin_ns);
-        if (result == DPF_TIMEOUT) return lease;
-        Py_DECREF(lease);
-        if (result != DPF_OK) return NULL;
-        spin_ns = 0;
-    }
+    return core_port_usable(self) ? core_receive(self) : NULL;
 }
 
 static PyObject *get_depth(PyObject *object, void *closure) {
@@ -345,8 +324,8 @@ static PyMethodDef producer_methods[] = {
 
 static PyMethodDef consumer_methods[] = {
     {"receive", consumer_receive, METH_NOARGS, "The oldest unread message as a Lease, or None; never blocks."},
-    {"wait", (PyCFunction)(void (*)(void))consumer_wait, METH_VARARGS | METH_KEYWORDS,
-     "wait(timeout_ns, spin_ns=0): as receive, after sleeping for it; PeerGone when the producer's process is dead."},
+    {"wait", FAST(core_consumer_wait),
+     "wait(timeout_ns, spin_ns=None): as receive, after sleeping for it; PeerGone when the producer's process is dead."},
     {"close", port_close, METH_NOARGS, "Give the port back once its leases have ended."},
     {0},
 };

@@ -10,6 +10,7 @@ typedef struct {
     PyObject_HEAD
     ArenaObject *arena;
     dpf_bell *bell;
+    dpf_spinner spinner;
 } BellObject;
 
 typedef struct {
@@ -23,6 +24,7 @@ PyObject *core_bell_new(ArenaObject *arena, uint32_t index) {
     if (self == NULL) return NULL;
     self->arena = (ArenaObject *)Py_NewRef((PyObject *)arena);
     self->bell = &arena->arena.bells[index];
+    self->spinner = (dpf_spinner){0};
     return (PyObject *)self;
 }
 
@@ -60,14 +62,25 @@ static PyObject *wait_for(dpf_bell *bell, uint32_t seen, uint64_t deadline, uint
     return PyLong_FromUnsignedLong(dpf_bell_value(bell));
 }
 
+/* Looks before a sleep as long as that pays. */
+static void spin(BellObject *self, uint32_t seen, uint64_t deadline) {
+    bool found;
+    if (dpf_bell_value(self->bell) != seen || !dpf_spin_due(&self->spinner)) return;
+    Py_BEGIN_ALLOW_THREADS
+    found = dpf_bell_spin(self->bell, seen, CORE_SPIN_NS, deadline);
+    Py_END_ALLOW_THREADS
+    dpf_spin_learn(&self->spinner, found);
+}
+
 static PyObject *bell_wait(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"seen", "timeout_ns", "spin_ns", NULL};
-    PyObject *seen, *timeout = Py_None, *spin = NULL;
+    PyObject *seen, *timeout = Py_None, *spin_for = NULL;
     uint64_t value, spin_ns = 0, deadline;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O", names, &seen, &timeout, &spin)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O", names, &seen, &timeout, &spin_for)) return NULL;
     if (!core_unsigned(seen, "seen", UINT32_MAX, &value)) return NULL;
-    if (spin != NULL && !core_unsigned(spin, "spin_ns", INT64_MAX, &spin_ns)) return NULL;
+    if (spin_for != NULL && spin_for != Py_None && !core_unsigned(spin_for, "spin_ns", INT64_MAX, &spin_ns)) return NULL;
     if (!core_deadline(timeout, "timeout_ns", &deadline)) return NULL;
+    if (spin_for == NULL || spin_for == Py_None) spin((BellObject *)object, (uint32_t)value, deadline);
     return wait_for(((BellObject *)object)->bell, (uint32_t)value, deadline, spin_ns);
 }
 
@@ -170,7 +183,7 @@ static Py_ssize_t requests_length(PyObject *object) {
 #define WITH_NAMES(function) (PyCFunction)(void (*)(void))function, METH_VARARGS | METH_KEYWORDS
 
 static PyMethodDef bell_methods[] = {
-    {"wait", WITH_NAMES(bell_wait), "wait(seen, timeout_ns, spin_ns=0): sleep until the value differs; the value then."},
+    {"wait", WITH_NAMES(bell_wait), "wait(seen, timeout_ns, spin_ns=None): sleep until the value differs; the value then."},
     {"value", bell_value, METH_NOARGS, "The count of rings so far, modulo 2**32."},
     {"ring", bell_ring, METH_NOARGS, "Count a ring and wake whoever sleeps."},
     {0},

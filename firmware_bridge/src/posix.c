@@ -26,8 +26,14 @@ static void relax(void) {
 #endif
 }
 
-static bool spin(dpf_bell *bell, uint32_t seen, uint64_t spin_ns) {
+/* When a look ends: after `spin_ns`, and never behind the deadline of the sleep that follows. */
+static uint64_t look_end(uint64_t spin_ns, uint64_t deadline_ns) {
     uint64_t end = dpf_now_ns() + spin_ns;
+    return deadline_ns != 0 && deadline_ns < end ? deadline_ns : end;
+}
+
+bool dpf_bell_spin(dpf_bell *bell, uint32_t seen, uint64_t spin_ns, uint64_t deadline_ns) {
+    uint64_t end = look_end(spin_ns, deadline_ns);
     do {
         for (int i = 0; i < 64; i++) {
             if (dpf_bell_value(bell) != seen) return true;
@@ -35,6 +41,32 @@ static bool spin(dpf_bell *bell, uint32_t seen, uint64_t spin_ns) {
         }
     } while (dpf_now_ns() < end);
     return false;
+}
+
+bool dpf_ring_spin(const dpf_ring *ring, uint64_t spin_ns, uint64_t deadline_ns) {
+    uint64_t end = look_end(spin_ns, deadline_ns);
+    do {
+        for (int i = 0; i < 64; i++) {
+            if (dpf_ring_ready(ring)) return true;
+            relax();
+        }
+    } while (dpf_now_ns() < end);
+    return false;
+}
+
+bool dpf_spin_due(dpf_spinner *spinner) {
+    if (spinner->rest == 0) return true;
+    spinner->rest--;
+    return false;
+}
+
+void dpf_spin_learn(dpf_spinner *spinner, bool found) {
+    if (found) {
+        spinner->misses /= 2;
+    } else {
+        if (spinner->misses < 8) spinner->misses++;
+        spinner->rest = (1u << spinner->misses) - 1;
+    }
 }
 
 static int sleep_on(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns) {
@@ -52,7 +84,7 @@ static int sleep_on(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns) {
 }
 
 int dpf_bell_wait(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns, uint64_t spin_ns) {
-    if (spin_ns != 0 && spin(bell, seen, spin_ns)) return DPF_OK;
+    if (spin_ns != 0 && dpf_bell_spin(bell, seen, spin_ns, deadline_ns)) return DPF_OK;
     while (dpf_bell_value(bell) == seen) {
         int error = sleep_on(bell, seen, deadline_ns);
         if (dpf_bell_value(bell) != seen) break;

@@ -277,6 +277,10 @@ static dpf_result receive_once(dpf_ring *ring, uint32_t owner, dpf_descriptor *d
     return DPF_CORRUPT;
 }
 
+bool dpf_ring_ready(const dpf_ring *ring) {
+    return load(&ring->control->tail) != load(&ring->control->place[ring->place].head);
+}
+
 dpf_result dpf_ring_receive(dpf_ring *ring, uint32_t owner, dpf_descriptor *descriptor) {
     if (owner == 0) return DPF_BAD;
     /* Losing this often to a producer that drops is not chance: it moves our head on purpose. */

@@ -36,6 +36,24 @@ void dpf_memory_unmap(void *base, uint64_t nbytes);
  * CLOCK_MONOTONIC, 0 = none. DPF_OK, DPF_TIMEOUT or DPF_SIGNAL (a handler ran: look at it and call again). */
 int dpf_bell_wait(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns, uint64_t spin_ns);
 
+/* Looks for an unread message again and again until there is one, or `spin_ns` have passed, or the deadline (0: none) has
+ * come; true when there is one. It looks at the ring, not at the bell: a line that nobody reads is cheap to ring. */
+bool dpf_ring_spin(const dpf_ring *ring, uint64_t spin_ns, uint64_t deadline_ns);
+
+/* The same for a bell: until its value is no longer `seen`. */
+bool dpf_bell_spin(dpf_bell *bell, uint32_t seen, uint64_t spin_ns, uint64_t deadline_ns);
+
+/* What one waiter knows of whether looking before it sleeps pays; zeros to begin with. */
+typedef struct dpf_spinner {
+    uint32_t misses, rest;
+} dpf_spinner;
+
+/* Whether to look before this sleep: always while it pays, and before one sleep in 2, 4, ... 256 when it does not. */
+bool dpf_spin_due(dpf_spinner *spinner);
+
+/* How the look that was due went. */
+void dpf_spin_learn(dpf_spinner *spinner, bool found);
+
 /* Wakes every sleeper of a bell. */
 void dpf_bell_wake(dpf_bell *bell);
 

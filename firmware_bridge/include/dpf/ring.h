@@ -202,6 +202,9 @@ dpf_result dpf_ring_abandon(dpf_ring *ring, uint32_t owner, uint32_t slot, uint3
 /* Whether the loan is still the owner's. */
 bool dpf_ring_holds(const dpf_ring *ring, uint32_t owner, uint32_t slot, uint32_t generation);
 
+/* Whether this view's place has something unread: two reads, for a consumer that looks again and again. */
+bool dpf_ring_ready(const dpf_ring *ring);
+
 /* Takes the oldest unread message and a lease on its slot: DPF_OK, DPF_EMPTY or DPF_CORRUPT (one was skipped). */
 dpf_result dpf_ring_receive(dpf_ring *ring, uint32_t owner, dpf_descriptor *descriptor);
 
