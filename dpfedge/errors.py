@@ -28,6 +28,8 @@
     │   ├── InputError        the request's own data is wrong                      HTTP 400
     │   │   └── ContextLengthError   prompt and answer do not fit (both sizes)
     │   └── Cancelled         the request was cancelled by its owner
+    ├── RouteError            a routing table cannot be read or published
+    │   └── NoInstance        no instance can serve the request; `health` says why    HTTP 503
     └── Busy                  every place for a request is taken                   HTTP 429
 
 Every error keeps its parts as fields (`where`, `found`, `allowed`, `remedy`) so that callers never parse the text.
@@ -36,6 +38,7 @@ This module formats nothing for a terminal and knows no other room.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 __all__ = [
@@ -56,8 +59,10 @@ __all__ = [
     "LinkError",
     "LinkTimeout",
     "ModelError",
+    "NoInstance",
     "PackageError",
     "PeerGone",
+    "RouteError",
     "SignatureError",
     "StageDied",
     "StageError",
@@ -252,6 +257,20 @@ class DeadlineExceeded(StageError):
     """The request's deadline passed before its answer was there; the stage that had it is named."""
 
     http_status = 504
+
+
+class RouteError(DpfError):
+    """A routing table, or the log of one, cannot be read or published."""
+
+
+class NoInstance(RouteError):
+    """No instance can serve the request; `health` is the health map: name → what is known of that instance."""
+
+    http_status = 503
+
+    def __init__(self, what: str, *, health: Mapping[str, Mapping[str, object]], **parts: object) -> None:
+        self.health = health
+        super().__init__(what, **parts)  # type: ignore[arg-type]
 
 
 class Busy(DpfError):

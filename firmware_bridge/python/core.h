@@ -63,7 +63,7 @@ typedef struct {
 extern PyTypeObject *core_arena_type, *core_producer_type, *core_consumer_type, *core_loan_type, *core_lease_type;
 extern PyTypeObject *core_bell_type, *core_requests_type;
 extern PyObject *core_link_error, *core_would_block, *core_link_timeout, *core_lease_error, *core_peer_gone;
-extern PyObject *core_usage_error, *core_busy;
+extern PyObject *core_usage_error, *core_busy, *core_route_error;
 
 /* Grows by one in every forked child: an object made before the fork belongs to the parent. */
 extern uint32_t core_fork;
@@ -130,6 +130,7 @@ bool core_add_ports(PyObject *module);
 bool core_add_rights(PyObject *module);
 bool core_add_signals(PyObject *module);
 bool core_add_layout(PyObject *module);
+bool core_add_route(PyObject *module);
 PyTypeObject *core_add_type(PyObject *module, PyType_Spec *spec);
 
 PyObject *core_bell_new(ArenaObject *arena, uint32_t index);

@@ -9,7 +9,7 @@
 PyTypeObject *core_arena_type, *core_producer_type, *core_consumer_type, *core_loan_type, *core_lease_type;
 PyTypeObject *core_bell_type, *core_requests_type;
 PyObject *core_link_error, *core_would_block, *core_link_timeout, *core_lease_error, *core_peer_gone;
-PyObject *core_usage_error, *core_busy;
+PyObject *core_usage_error, *core_busy, *core_route_error;
 uint32_t core_fork;
 
 static void in_child(void) {
@@ -69,7 +69,7 @@ static bool load_errors(void) {
     } wanted[] = {
         {"LinkError", &core_link_error},     {"WouldBlock", &core_would_block}, {"LinkTimeout", &core_link_timeout},
         {"LeaseError", &core_lease_error},   {"PeerGone", &core_peer_gone},     {"UsageError", &core_usage_error},
-        {"Busy", &core_busy},
+        {"Busy", &core_busy},                  {"RouteError", &core_route_error},
     };
     PyObject *errors = PyImport_ImportModule("dpfedge.errors");
     if (errors == NULL) return false;
@@ -98,7 +98,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
     bool ready = load_errors() && core_add_arena(module) && core_add_ports(module) && core_add_rights(module) &&
-                 core_add_signals(module) && core_add_layout(module);
+                 core_add_signals(module) && core_add_layout(module) && core_add_route(module);
     if (ready && pthread_atfork(NULL, NULL, in_child) != 0) {
         PyErr_NoMemory();
         ready = false;

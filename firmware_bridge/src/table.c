@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of dpf/table.h. The one who owns a slot has the smallest cost / weight there; of two with the same, the larger
+ * hash. Between instances of one weight the larger hash decides alone: costs never rise with the hash, and two seeds never
+ * give one hash.
+ */
+#include "dpf/table.h"
+
+enum { INDEX_BITS = 10, FRACTION_BITS = 40 };
+
+/* A candidate for one slot. */
+typedef struct bid {
+    uint64_t hash;
+    uint64_t cost; /* 0: not reckoned yet; a cost is at least 1 */
+    uint32_t weight;
+} bid;
+
+/* x² >> 63 without its lowest bit where that makes 65; `bit` says so. In halves: firmware may have no 128-bit product. */
+static uint64_t square63(uint64_t x, uint32_t *bit) {
+    uint64_t low = x & UINT64_C(0xFFFFFFFF), high = x >> 32u;
+    uint64_t cross = low * high, bottom = low * low;
+    uint64_t middle = (bottom >> 32u) + ((cross & UINT64_C(0x7FFFFFFF)) << 1u);
+    uint64_t top = high * high + (cross >> 31u) + (middle >> 32u);
+    uint64_t rest = (middle << 32u) | (bottom & UINT64_C(0xFFFFFFFF));
+    *bit = (uint32_t)(top >> 63u);
+    return (*bit != 0u) ? top : ((top << 1u) | (rest >> 63u));
+}
+
+void dpf_table_logs(uint64_t *logs) {
+    for (uint32_t i = 0u; i < (uint32_t)DPF_TABLE_LOGS - 1u; i++) {
+        uint64_t x = (uint64_t)(1024u + i) << 53u, bits = 0u;
+        for (uint32_t k = 0u; k < (uint32_t)FRACTION_BITS; k++) {
+            uint32_t bit;
+            x = square63(x, &bit);
+            bits = (bits << 1u) | bit;
+        }
+        logs[i] = bits;
+    }
+    logs[DPF_TABLE_LOGS - 1] = UINT64_C(1) << (uint32_t)FRACTION_BITS;
+}
+
+uint64_t dpf_table_cost(const uint64_t *logs, uint64_t hash) {
+    uint64_t x = (hash != 0u) ? hash : 1u;
+    uint32_t zeros = (uint32_t)__builtin_clzll(x);
+    uint64_t m = x << zeros;
+    uint32_t i = (uint32_t)(m >> (63u - (uint32_t)INDEX_BITS)) & 1023u;
+    uint64_t f = (m >> 21u) & UINT64_C(0xFFFFFFFF);
+    uint64_t between = ((logs[i + 1u] - logs[i]) * f) >> 32u; /* steps stay under 2^31: no overflow */
+    return ((uint64_t)(zeros + 1u) << (uint32_t)FRACTION_BITS) - (logs[i] + between);
+}
+
+uint64_t dpf_table_seed(const void *name, uint32_t nbytes) {
+    return dpf_xxh64(name, nbytes, DPF_TABLE_NAME_SEED);
+}
+
+bool dpf_table_init(dpf_table *table, uint32_t bits, uint16_t *slots, dpf_table_instance *instances, uint32_t most,
+                    const uint64_t *logs) {
+    bool fits = (bits >= (uint32_t)DPF_ROUTE_BITS_LEAST) && (bits <= (uint32_t)DPF_ROUTE_BITS_MOST) &&
+                (most <= (uint32_t)DPF_TABLE_INSTANCES_MOST);
+    if (fits) {
+        *table = (dpf_table){slots, instances, logs, bits, 0u, most};
+        dpf_table_build(table);
+    }
+    return fits;
+}
+
+uint32_t dpf_table_index(const dpf_table *table, uint64_t seed) {
+    uint32_t found = (uint32_t)DPF_ROUTE_NONE;
+    for (uint32_t i = 0u; (i < table->count) && (found == (uint32_t)DPF_ROUTE_NONE); i++) {
+        if ((table->instances[i].used != 0u) && (table->instances[i].seed == seed)) found = i;
+    }
+    return found;
+}
+
+static bool may_note(const dpf_table *table, uint32_t index, uint64_t seed, uint32_t weight) {
+    bool fits = (index < table->most) && (weight <= (uint32_t)DPF_TABLE_WEIGHT_MOST);
+    if (fits) {
+        uint32_t other = dpf_table_index(table, seed);
+        fits = (other == index) || (other == (uint32_t)DPF_ROUTE_NONE);
+    }
+    return fits;
+}
+
+static void note(dpf_table *table, uint32_t index, uint64_t seed, uint32_t weight) {
+    for (; table->count <= index; table->count++) table->instances[table->count] = (dpf_table_instance){0u, 0u, 0u};
+    table->instances[index] = (dpf_table_instance){seed, weight, 1u};
+}
+
+bool dpf_table_note(dpf_table *table, uint32_t index, uint64_t seed, uint32_t weight) {
+    bool fits = may_note(table, index, seed, weight);
+    if (fits) note(table, index, seed, weight);
+    return fits;
+}
+
+static uint64_t cost_of(const uint64_t *logs, bid *one) {
+    if (one->cost == 0u) one->cost = dpf_table_cost(logs, one->hash);
+    return one->cost;
+}
+
+/* Whether `a` beats `b`; both have weight. */
+static bool beats(const uint64_t *logs, bid *a, bid *b) {
+    bool won = a->hash > b->hash;
+    if (a->weight != b->weight) {
+        uint64_t left = cost_of(logs, a) * b->weight, right = cost_of(logs, b) * a->weight;
+        won = (left < right) || ((left == right) && won);
+    }
+    return won;
+}
+
+/* The largest hash of those from `from` on that weigh the same as the first of them; its index goes to `owner`, and the
+ * first index of another weight is returned. A loop with nothing else in it is three times as fast. */
+static uint32_t best_of_run(const dpf_table *table, uint32_t slot, uint32_t from, uint64_t *hash, uint32_t *owner) {
+    const dpf_table_instance *instances = table->instances;
+    uint32_t weight = instances[from].weight, best = from, i = from;
+    uint64_t highest = 0u;
+    for (; (i < table->count) && (instances[i].weight == weight); i++) {
+        uint64_t one = dpf_table_hash(instances[i].seed, slot);
+        best = (one > highest) ? i : best;
+        highest = (one > highest) ? one : highest;
+    }
+    *hash = highest;
+    *owner = best;
+    return i;
+}
+
+static uint16_t decide(const dpf_table *table, uint32_t slot) {
+    bid best = {0u, 0u, 0u};
+    uint32_t owner = (uint32_t)DPF_ROUTE_NONE, i = 0u;
+    while (i < table->count) {
+        bid one = {0u, 0u, table->instances[i].weight};
+        uint32_t candidate = i;
+        if (one.weight == 0u) {
+            i++;
+        } else {
+            i = best_of_run(table, slot, i, &one.hash, &candidate);
+            if ((owner == (uint32_t)DPF_ROUTE_NONE) || beats(table->logs, &one, &best)) {
+                best = one;
+                owner = candidate;
+            }
+        }
+    }
+    return (uint16_t)owner;
+}
+
+void dpf_table_build_part(dpf_table *table, uint32_t from, uint32_t until) {
+    for (uint32_t slot = from; slot < until; slot++) table->slots[slot] = decide(table, slot);
+}
+
+void dpf_table_build(dpf_table *table) {
+    dpf_table_build_part(table, 0u, UINT32_C(1) << table->bits);
+}
+
+/* Every slot that the instance wins at its new, larger weight. */
+static uint32_t gain(dpf_table *table, uint32_t index) {
+    const dpf_table_instance *mine = &table->instances[index];
+    uint32_t moved = 0u, slots = UINT32_C(1) << table->bits;
+    for (uint32_t slot = 0u; slot < slots; slot++) {
+        uint32_t owner = table->slots[slot];
+        if (owner != index) {
+            bool won = owner == (uint32_t)DPF_ROUTE_NONE;
+            if (!won) {
+                const dpf_table_instance *other = &table->instances[owner];
+                bid a = {dpf_table_hash(mine->seed, slot), 0u, mine->weight};
+                bid b = {dpf_table_hash(other->seed, slot), 0u, other->weight};
+                won = beats(table->logs, &a, &b);
+            }
+            if (won) {
+                table->slots[slot] = (uint16_t)index;
+                moved++;
+            }
+        }
+    }
+    return moved;
+}
+
+/* Every slot of the instance, decided again at its new, smaller weight. */
+static uint32_t lose(dpf_table *table, uint32_t index) {
+    uint32_t moved = 0u, slots = UINT32_C(1) << table->bits;
+    for (uint32_t slot = 0u; slot < slots; slot++) {
+        if (table->slots[slot] == index) {
+            table->slots[slot] = decide(table, slot);
+            if (table->slots[slot] != index) moved++;
+        }
+    }
+    return moved;
+}
+
+static uint32_t weigh(dpf_table *table, uint32_t index, uint32_t weight) {
+    uint32_t before = table->instances[index].weight;
+    table->instances[index].weight = weight;
+    return (weight > before) ? gain(table, index) : ((weight < before) ? lose(table, index) : 0u);
+}
+
+bool dpf_table_weigh(dpf_table *table, uint32_t index, uint32_t weight, uint32_t *moved) {
+    bool fits = (index < table->count) && (table->instances[index].used != 0u) && (weight <= (uint32_t)DPF_TABLE_WEIGHT_MOST);
+    *moved = fits ? weigh(table, index, weight) : 0u;
+    return fits;
+}
+
+bool dpf_table_put(dpf_table *table, uint32_t index, uint64_t seed, uint32_t weight, uint32_t *moved) {
+    bool fits = may_note(table, index, seed, weight);
+    *moved = 0u;
+    if (fits) {
+        bool same = (index < table->count) && (table->instances[index].used != 0u) && (table->instances[index].seed == seed);
+        if (!same) {
+            if (index < table->count) *moved = weigh(table, index, 0u);
+            note(table, index, seed, 0u);
+        }
+        *moved += weigh(table, index, weight);
+    }
+    return fits;
+}
+
+uint64_t dpf_table_digest(const uint16_t *slots, uint32_t bits) {
+    uint64_t digest;
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    /* XXH64 by hand over swapped words: the digest is of little-endian owners on every machine. */
+    uint64_t lanes[4] = {DPF_XXH64_1 + DPF_XXH64_2, DPF_XXH64_2, 0u, 0u - DPF_XXH64_1};
+    uint32_t count = UINT32_C(1) << bits;
+    for (uint32_t i = 0u; i < count; i += 4u) {
+        uint64_t word = slots[i] | ((uint64_t)slots[i + 1u] << 16u) | ((uint64_t)slots[i + 2u] << 32u) |
+                        ((uint64_t)slots[i + 3u] << 48u);
+        lanes[(i / 4u) & 3u] = dpf_xxh64_round(lanes[(i / 4u) & 3u], word);
+    }
+    digest = dpf_xxh64_turn(lanes[0], 1u) + dpf_xxh64_turn(lanes[1], 7u) + dpf_xxh64_turn(lanes[2], 12u) +
+             dpf_xxh64_turn(lanes[3], 18u);
+    for (uint32_t i = 0u; i < 4u; i++) digest = dpf_xxh64_merge(digest, lanes[i]);
+    digest = dpf_xxh64_end(digest + (uint64_t)count * 2u);
+#else
+    digest = dpf_xxh64(slots, (uint64_t)sizeof(uint16_t) << bits, 0u);
+#endif
+    return digest;
+}
