@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A base for stages whose inputs belong together in time: override `together`, and the rest of the contract is kept.
+
+Messages of all inputs go through a join as the pipeline's `sync` says; what makes no set is released, counted by port
+and told in DONE. It converts nothing and waits for no single port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpfedge.errors import StageError
+from dpfedge.stage.api import Kind, Message, RequestIO, Steps, Wait
+from dpfedge.stage.each import Each
+from dpfedge.stage.join import Join, Sync
+
+__all__ = ["Sets"]
+
+
+class Sets(Each):
+    """A stage of one set of messages after the other."""
+
+    sync: Sync | None = None
+    """How the inputs belong together; whoever makes the stage sets it from the pipeline, which must say it."""
+
+    def together(self, io: RequestIO, found: Mapping[str, Message]) -> Steps:
+        """Treat one set, port → message; they stay valid until this ends, and are released by whoever called."""
+        raise NotImplementedError
+
+    def request(self, io: RequestIO) -> Steps:
+        """Sets in the order of the lead's times, until every input has ended. StageError without a `sync`."""
+        if self.sync is None:
+            remedy = "add sync: {lead: PORT} to it in the pipeline"
+            raise StageError("nobody says how its inputs belong together", stage=self.name, remedy=remedy)
+        join: Join[Message] = self.sync.join(sorted(io.inputs))
+        try:
+            count = yield from self._sets(io, join)
+            join.close()
+            yield from self.finish(io)
+            yield from self.pass_on(io, Kind.END)
+            dropped = {port: row.dropped for port, row in join.counts.items() if row.dropped}
+            done = {"messages": count, "dropped": dropped, **self.report(io)}
+            yield from io.map("sink", Kind.DONE, done, turn=0, last=True)
+        finally:
+            join.close()
+
+    def _sets(self, io: RequestIO, join: Join[Message]) -> Any:
+        open_inputs, flushed, count = set(io.inputs), set[str](), 0
+        while open_inputs:
+            message = io.receive()
+            if message is None:
+                yield Wait.INPUT
+                continue
+            if message.kind is Kind.FLUSH:
+                flushed.add(message.port)
+                message.release()
+                if flushed >= open_inputs:
+                    flushed.clear()
+                    yield from self.flush(io)
+                    yield from self.pass_on(io, Kind.FLUSH)
+                continue
+            self._put(io, join, message, open_inputs)
+            while (found := join.take()) is not None:
+                count += 1
+                yield from self.together(io, found)
+                yield Wait.STEP
+        return count
+
+    def _put(self, io: RequestIO, join: Join[Message], message: Message, open_inputs: set[str]) -> None:
+        if message.kind is Kind.END:
+            open_inputs.discard(message.port)
+            join.end(message.port)
+            message.release()
+        elif io.cancelled(message.turn):
+            message.release()
+        else:
+            try:
+                join.put(message.port, message)
+            except StageError as error:
+                message.release()
+                raise StageError(
+                    error.what, stage=self.name, where=f"stage {self.name}: {error.where}", found=error.found,
+                    allowed=error.allowed, remedy=error.remedy,
+                ) from error  # fmt: skip
