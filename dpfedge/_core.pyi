@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of the compiled module; firmware_bridge/python/ is its source."""
 
-from typing import Any, Self, final
+from typing import Any, Self, final, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -136,6 +136,9 @@ class Producer(_Port):
 @final
 class Consumer(_Port):
     def receive(self) -> Lease | None: ...
+    @overload
+    def wait(self, timeout_ns: None, spin_ns: int | None = None) -> Lease: ...
+    @overload
     def wait(self, timeout_ns: int | None, spin_ns: int | None = None) -> Lease | None: ...
 
 @final
