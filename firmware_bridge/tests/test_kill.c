@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A producer and two consumer processes under load, killed with SIGKILL at random points, alone or together; this process
- * is their supervisor. Usage: test_kill [kills]. After every kill the link must move again, every payload must have its checksum, order must
- * hold; at the end every slot must be free and no descriptor of this process left over.
+ * A producer and two consumer processes under load, killed with SIGKILL at random points: each side alone, several at once, and
+ * their supervisor. Usage: test_kill [kills] [kills of the supervisor]. After every kill the link must move again, every payload must
+ * have its checksum, order must hold; at the end every slot must be free and no descriptor of this process left over. The sides
+ * of a killed supervisor end by themselves; its successor reclaims them, and what the dead one was just reclaiming.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,12 +26,15 @@ typedef struct {
     _Atomic uint64_t sent;
     _Atomic uint64_t next; /* the producer's next message number */
     _Atomic uint64_t wrong;
+    _Atomic uint32_t owners;
+    _Atomic uint32_t owner[SIDES]; /* of the side now or last in each role: reclaimed before the next one is written */
     _Atomic uint32_t quit;
 } Board;
 
 static Board *board;
 static dpf_arena arena;
-static uint32_t owners;
+
+static int counted[3]; /* kills of: the producer, consumers, producer and consumers at once */
 
 typedef struct {
     pid_t pid;
@@ -99,10 +104,14 @@ static void consume(uint32_t owner, uint32_t place) {
 }
 
 static Side spawn(uint32_t role) {
-    Side side = {.owner = ++owners, .role = role};
+    Side side = {.owner = atomic_fetch_add(&board->owners, 1) + 1, .role = role};
+    pid_t supervisor = getpid();
+    board->owner[role] = side.owner;
     side.pid = fork();
     CHECK(side.pid >= 0);
     if (side.pid == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        if (getppid() != supervisor) _exit(0); /* it died before the request above took effect */
         role == PRODUCER ? produce(side.owner) : consume(side.owner, role);
         _exit(0);
     }
@@ -111,14 +120,18 @@ static Side spawn(uint32_t role) {
     return side;
 }
 
+static void reclaim(uint32_t owner) {
+    CHECK(dpf_arena_reclaim(&arena, owner, NULL) == DPF_OK);
+    dpf_arena_wake(&arena);
+}
+
 /* Waits for the end of a side, then frees what it had. */
 static void bury(Side *side) {
     struct pollfd gone = {.fd = side->pidfd, .events = POLLIN};
     CHECK(poll(&gone, 1, PATIENCE_MS) == 1);
     CHECK(waitpid(side->pid, NULL, 0) == side->pid);
     close(side->pidfd);
-    CHECK(dpf_arena_reclaim(&arena, side->owner, NULL) == DPF_OK);
-    dpf_arena_wake(&arena);
+    reclaim(side->owner);
 }
 
 static void kill_and_replace(Side *side) {
@@ -163,11 +176,99 @@ static void check_all_free(void) {
     for (uint32_t i = 0; i < SLOTS; i++) CHECK(dpf_ring_loan(&ring, 98, &d.slot, &d.generation) == DPF_OK);
 }
 
+/* One side alone, everybody but one, or everybody. */
+static void kill_some(Side *sides, uint64_t *seed, int turn) {
+    uint64_t who = next_random(seed) % (2 * SIDES);
+    if (who >= SIDES) {
+        kill_and_replace(&sides[who - SIDES]);
+        counted[who - SIDES == PRODUCER ? 0 : 1]++;
+        return;
+    }
+    bool all = turn % 2;
+    for (uint32_t role = 0; role < SIDES; role++) {
+        if (role != who || all) kill(sides[role].pid, SIGKILL);
+    }
+    for (uint32_t role = 0; role < SIDES; role++) {
+        if (role != who || all) kill_and_replace(&sides[role]);
+    }
+    counted[who == PRODUCER && !all ? 1 : 2]++;
+}
+
+static void kill_sides(int kills) {
+    Side sides[SIDES];
+    uint64_t recovery[64], recoveries = 0, seed = 424242;
+    for (uint32_t role = 0; role < SIDES; role++) sides[role] = spawn(role);
+    for (int i = 0; i < kills; i++) {
+        pause_ns(next_random(&seed) % 400000);
+        kill_some(sides, &seed, i);
+        if (i % 16 == 0) recovery[recoveries++ % 64] = wait_for_progress();
+    }
+    wait_for_progress();
+    board->quit = 1;
+    for (uint32_t role = 0; role < SIDES; role++) bury(&sides[role]);
+    uint64_t kept = recoveries < 64 ? recoveries : 64;
+    qsort(recovery, kept, sizeof *recovery, ascending);
+    printf("kill: ok, %d kills: the producer %d times, a consumer or both %d times, producer and consumers %d times; "
+           "%llu and %llu messages; from restart to the third message %.2f ms P50, %.2f ms at most\n",
+           kills, counted[0], counted[1], counted[2], (unsigned long long)board->received[0],
+           (unsigned long long)board->received[1], (double)recovery[kept / 2] / 1e6, (double)recovery[kept - 1] / 1e6);
+}
+
+/* A supervisor for ever: what its predecessor left is reclaimed, then sides are killed and replaced without a pause. */
+static void supervise(uint64_t seed) {
+    Side sides[SIDES];
+    for (uint32_t role = 0; role < SIDES; role++) {
+        if (board->owner[role] != 0) reclaim(board->owner[role]);
+    }
+    for (uint32_t role = 0; role < SIDES; role++) sides[role] = spawn(role);
+    for (int i = 0;; i++) {
+        pause_ns(next_random(&seed) % 400000);
+        kill_some(sides, &seed, i);
+    }
+}
+
+/* Until no child and no child of a dead child is left; they are ours because this process reaps. */
+static uint64_t wait_for_all(void) {
+    uint64_t started = dpf_now_ns();
+    for (int i = 0; i < PATIENCE_MS * 10; i++) {
+        pid_t pid = waitpid(-1, NULL, WNOHANG);
+        if (pid < 0) return dpf_now_ns() - started;
+        if (pid == 0) pause_ns(100000);
+    }
+    CHECK(!"a side outlives its supervisor");
+    return 0;
+}
+
+static void kill_supervisors(int kills) {
+    uint64_t seed = 77, slowest = 0, wrong = 0;
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    board->quit = 0;
+    for (int i = 0; i < kills; i++) {
+        pid_t parent = getpid(), pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+            if (getppid() == parent) supervise(seed);
+            _exit(0);
+        }
+        pause_ns(next_random(&seed) % 4000000);
+        if (i % 8 == 0) wait_for_progress();
+        kill(pid, SIGKILL);
+        uint64_t took = wait_for_all();
+        if (took > slowest) slowest = took;
+        wrong += board->wrong;
+    }
+    for (uint32_t role = 0; role < SIDES; role++) reclaim(board->owner[role]);
+    CHECK(wrong == 0);
+    printf("kill: ok, %d kills of the supervisor, %u sides started; from its death until every side is gone %.1f ms at most\n",
+           kills, board->owners, (double)slowest / 1e6);
+}
+
 int main(int argc, char **argv) {
-    int kills = argc > 1 ? atoi(argv[1]) : 300;
+    int kills = argc > 1 ? atoi(argv[1]) : 300, supervisors = argc > 2 ? atoi(argv[2]) : 50;
     dpf_link_spec link = fan_out(link_of(SLOTS, BYTES, DPF_POLICY_FAIL), CONSUMERS);
     dpf_arena_spec spec = spec_of(&link);
-    uint64_t nbytes, mapped, seed = 424242;
+    uint64_t nbytes, mapped;
     void *base;
     CHECK(dpf_arena_plan(&spec, &nbytes) == DPF_OK);
     int fd = dpf_memory_create("kill", nbytes);
@@ -177,35 +278,11 @@ int main(int argc, char **argv) {
     CHECK(board != MAP_FAILED);
     int first = dup(fd);
 
-    Side sides[SIDES];
-    uint64_t recovery[64], recoveries = 0;
-    for (uint32_t role = 0; role < SIDES; role++) sides[role] = spawn(role);
-    for (int i = 0; i < kills; i++) {
-        pause_ns(next_random(&seed) % 400000);
-        uint64_t who = next_random(&seed) % (2 * SIDES);
-        if (who >= SIDES) {
-            kill_and_replace(&sides[who - SIDES]);
-        } else { /* everybody but one at once; sometimes that one too */
-            for (uint32_t role = 0; role < SIDES; role++) {
-                if (role != who || i % 2) kill(sides[role].pid, SIGKILL);
-            }
-            for (uint32_t role = 0; role < SIDES; role++) {
-                if (role != who || i % 2) kill_and_replace(&sides[role]);
-            }
-        }
-        if (i % 16 == 0) recovery[recoveries++ % 64] = wait_for_progress();
-    }
-    wait_for_progress();
-    board->quit = 1;
-    for (uint32_t role = 0; role < SIDES; role++) bury(&sides[role]);
+    kill_sides(kills);
+    kill_supervisors(supervisors);
     CHECK(board->wrong == 0);
     check_all_free();
     int second = dup(fd);
     CHECK(second == first + 1); /* no descriptor leaked */
-    uint64_t kept = recoveries < 64 ? recoveries : 64;
-    qsort(recovery, kept, sizeof *recovery, ascending);
-    printf("kill: ok, %d kills, %llu and %llu messages; from restart to the third message %.2f ms P50, %.2f ms at most\n", kills,
-           (unsigned long long)board->received[0], (unsigned long long)board->received[1], (double)recovery[kept / 2] / 1e6,
-           (double)recovery[kept - 1] / 1e6);
     return 0;
 }
