@@ -24,12 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfedge.config import celsius, check, duration_ms, nearest, plain, share
 from dpfedge.errors import ConfigError
 from dpfedge.limits import LADDER_STEPS_MAX
-from dpfedge.pipeline.pressure import Pressure
+
+if TYPE_CHECKING:
+    from dpfedge.pipeline.pressure import Pressure
 
 __all__ = ["SCHEMA", "Change", "Condition", "Ladder", "Step", "merge"]
 
