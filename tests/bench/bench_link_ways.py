@@ -118,9 +118,11 @@ class Iceoryx:
                 notifier.notify()
 
         def receive(turn: int) -> None:
-            while (sample := subscriber.receive()) is None:
+            sample = None
+            while sample is None:
                 if listener is not None:
-                    listener.blocking_wait()
+                    listener.blocking_wait()  # first: each message has its event, so nothing is looked for in vain
+                sample = subscriber.receive()
             assert word(sample.payload_ptr).value == turn
             sample.delete()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benches of links make of what they measured: bench_link.py, bench_frames.py and bench_steady.py, no process."""
+"""What bench_link.py, bench_frames.py and bench_steady.py make of what they measured; no process is started."""
 
 from __future__ import annotations
 
