@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reader's graphs: a line u8[rows, width, 3] in place in, shares f32[steps, classes] out; it decodes nothing.
+
+One graph takes any width; a backend of fixed shapes has one graph per width, and a line is filled up to the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpfedge.backend.api import Array, Budget, Executable
+from dpfedge.errors import ModelError, StageError
+
+__all__ = ["Reader"]
+
+_GRAPH = "read"
+_GREY = 128  # nothing, as the model was trained: between black and white
+
+
+class Reader:
+    """Runs one model; `widths` are its fixed shapes, none when it takes any."""
+
+    def __init__(self, model: Any, budget: Budget) -> None:
+        """ModelError when the model has no graph `read` and no bucket of it."""
+        names = [name for name in model.graphs if name == _GRAPH or name.startswith(f"{_GRAPH}@")]
+        if not names:
+            found = ", ".join(model.graphs)
+            raise ModelError("no graph of a text reader", where=f"model {model.name}", found=found, allowed=_GRAPH)
+        wanted = [_GRAPH] if _GRAPH in names else names
+        loaded = [model.load(name, budget) for name in wanted]
+        self.rows, self._step = int(loaded[0].inputs[0].dims[0]), int(model.config.get("step", 8))
+        self._any: Executable | None = loaded[0] if wanted == [_GRAPH] else None
+        fixed = loaded if self._any is None else []
+        self._by_width = {int(graph.inputs[0].dims[1]): graph for graph in fixed}
+        self._filled = {
+            width: np.full((self.rows, width, 3), _GREY, np.uint8) for width in sorted(self._by_width)
+        }  # kept from line to line
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the fixed shapes, rising."""
+        return tuple(self._filled)
+
+    def run(self, line: Array) -> Array:
+        """The shares of one line, one row per `step` columns; StageError for a line of another height or too wide."""
+        if line.shape[0] != self.rows:
+            remedy = f"set rows: {self.rows} of the stage that cuts the lines"
+            raise StageError("lines of another height", stage="text-read", found=line.shape[0], allowed=self.rows,
+                             remedy=remedy)  # fmt: skip
+        if self._any is not None:
+            return _answer(self._any, line)
+        width = line.shape[1]
+        bucket = next((size for size in self._filled if size >= width), None)
+        if bucket is None:
+            allowed = f"at most {max(self._filled)}"
+            raise StageError("the line is too wide", stage="text-read", found=width, allowed=allowed,
+                             remedy="set line_columns of the stage that cuts the lines")  # fmt: skip
+        filled, graph = self._filled[bucket], self._by_width[bucket]
+        filled[:, :width], filled[:, width:] = line, _GREY
+        return _answer(graph, filled)[: -(-width // self._step)]
+
+
+def _answer(graph: Executable, line: Array) -> Array:
+    return graph.run({graph.inputs[0].name: line})[graph.outputs[0].name]
