@@ -2,7 +2,8 @@
  *
  * dpf/base.h - result codes, sizes and the atomic type that every dpf header shares.
  *
- * Nothing here allocates, calls libc or needs an operating system. Shared memory is little-endian on every machine.
+ * Nothing here allocates, calls libc or needs an operating system. Shared memory is little-endian on every machine: the
+ * link's headers refuse a compiler of the other byte order. Packages and digests are read the same on either.
  */
 #ifndef DPF_BASE_H
 #define DPF_BASE_H
@@ -25,7 +26,8 @@
 #define DPF_END_C
 #endif
 
-DPF_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the link layout is little-endian");
+#define DPF_LITTLE_ENDIAN_ONLY \
+    DPF_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "this header is about shared memory, whose layout is little-endian")
 DPF_ASSERT(sizeof(DPF_ATOMIC(uint64_t)) == 8 && sizeof(DPF_ATOMIC(uint32_t)) == 4, "shared words carry no lock");
 
 /* What a call answers. Only DPF_OK means that the call did what its name says. */

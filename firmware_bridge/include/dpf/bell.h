@@ -19,6 +19,8 @@
 
 #include "dpf/base.h"
 
+DPF_LITTLE_ENDIAN_ONLY;
+
 typedef struct dpf_bell {
     DPF_ATOMIC(uint32_t) value;
     DPF_ATOMIC(uint32_t) waiters;

@@ -15,6 +15,8 @@
 
 #include "dpf/base.h"
 
+DPF_LITTLE_ENDIAN_ONLY;
+
 enum { DPF_REQUESTS_MAX = 65535 };
 #define DPF_ALL_TURNS 0xFFFFFFFFu
 

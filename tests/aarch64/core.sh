@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The C core's own tests on other machines: aarch64 (glibc), s390x (big-endian), Cortex-R5, and Cortex-M without a system.
+#
+# In: firmware_bridge/tests as they are. Out: what they print, exit 1 at the first that fails. Cortex-R is its instruction
+# set under Linux's system calls, Cortex-M0 its instruction set on the board of an M3: neither has a board here.
+. "$(dirname "$0")/tools.sh"
+kills=${KILLS:-200} stress=${STRESS:-20000}
+bridge=$repo/firmware_bridge golden=$repo/tests/golden/v1
+
+# cc NAME OPTIONS...: a compiler for make and for this script
+cc() {
+  local name=$1
+  shift
+  # frames of debuggers are of no use here and double the time
+  printf '#!/bin/sh\nZIG_GLOBAL_CACHE_DIR="%s" ZIG_LOCAL_CACHE_DIR="%s" exec "%s" cc %s -g0 "$@"\n' \
+    "$work/zig-cache" "$work/zig-cache" "$work/zig/ziglang/zig" "$*" >"$work/cc-$name"
+  chmod +x "$work/cc-$name"
+}
+
+# core NAME EMULATOR TEST...: the tests of firmware_bridge/Makefile, built by it with the compiler cc-NAME
+core() {
+  local name=$1 emulator=$2 test arguments
+  shift 2
+  make -s -C "$bridge" BUILD="$work/core-$name" CC="$work/cc-$name" CFLAGS=-O2 "${@/#/$work/core-$name/plain/test_}"
+  for test; do
+    arguments=
+    case $test in package) arguments=$golden ;; stress) arguments=$stress ;; kill) arguments=$kills ;; esac
+    # shellcheck disable=SC2086
+    timeout 300 $emulator "$work/core-$name/plain/test_$test" $arguments || { echo "core: $name: test_$test failed" >&2; exit 1; }
+  done
+  say "core on $name: $*"
+}
+
+# The tests there are, whatever they will be called, without those of a name.
+tests_but() {
+  local found
+  found=$(cd "$bridge/tests" && ls test_*.c | sed 's/^test_//; s/\.c$//')
+  echo "$found" | grep -vxE "$1"
+}
+
+big_endian_refuses() {
+  if "$work/cc-s390x" -std=c11 -I"$bridge/include" -c "$bridge/src/ring.c" -o /dev/null 2>"$work/refused"; then
+    echo "core: the link compiled for a big-endian machine" >&2
+    exit 1
+  fi
+  grep -q 'layout is little-endian' "$work/refused" || { cat "$work/refused" >&2; exit 1; }
+  say "core on s390x: the link refuses to compile: $(grep -o "shared memory.*" "$work/refused" | head -1)"
+}
+
+fetch_board_emulator() {
+  board_qemu=$(command -v qemu-system-arm || true)
+  [ -z "$board_qemu" ] || return 0
+  local at=$work/boards
+  if [ ! -x "$at/run" ]; then
+    prepare_apt && fetch_debs amd64 "$work/boards-debs" qemu-system-arm || return 1
+    rm -rf "$at" && mkdir -p "$at" && unpack "$at" "$work"/boards-debs/*.deb
+    printf '#!/bin/sh\nexec "%s/lib64/ld-linux-x86-64.so.2" --library-path "%s" "%s/usr/bin/qemu-system-arm" "$@"\n' \
+      "$at" "$at/lib/x86_64-linux-gnu:$at/usr/lib/x86_64-linux-gnu" "$at" >"$at/run"
+    chmod +x "$at/run"
+  fi
+  board_qemu=$at/run
+  "$board_qemu" --version >/dev/null
+}
+
+bare() { # CPU CODE RAM BOARD
+  local elf=$work/bare-$1.elf flags=(-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-builtin -fno-unwind-tables)
+  { echo "CODE = $2; RAM = $3;" && cat "$here/bare/board.ld"; } >"$work/board-$1.ld"
+  cc "$1" -target thumb-freestanding-eabi "-mcpu=$1"
+  (cd "$bridge" && "$work/cc-$1" "${flags[@]}" -isystem "$here/bare" -Iinclude -Isrc "$here/bare/start.c" tests/test_package.c \
+    src/package_*.c "-Wl,-T,$work/board-$1.ld" -o "$elf")
+  (cd "$golden" && timeout 120 "$board_qemu" -M "$4" -nographic -nic none -semihosting-config enable=on,target=native \
+    -kernel "$elf" </dev/null 2>&1 | grep -v 'nic.*no peer') || { echo "core: $1: test_package failed" >&2; exit 1; }
+  say "core on $1 ($4, no operating system): package"
+}
+
+fetch_zig
+cc aarch64 -target aarch64-linux-gnu.2.28
+core aarch64 "$work/qemu/qemu-aarch64 -cpu cortex-a72 -L $work/root" $(tests_but none)
+QEMU_PAGESIZE=16384 core aarch64 "$work/qemu/qemu-aarch64 -cpu cortex-a76 -L $work/root" ring hostile kill
+if [ "${1:-}" = quick ]; then exit; fi
+
+if need_qemu s390x; then
+  cc s390x -target s390x-linux-musl -static
+  core s390x "$work/qemu/qemu-s390x" package
+  big_endian_refuses
+else
+  skip "s390x (big-endian): no qemu-s390x here and none to be fetched"
+fi
+if need_qemu arm; then
+  cc cortex-r5 -target arm-linux-musleabi -mcpu=cortex_r5 -static
+  core cortex-r5 "$work/qemu/qemu-arm -cpu cortex-r5" $(tests_but "none")
+else
+  skip "Cortex-R5: no qemu-arm here and none to be fetched"
+fi
+if fetch_board_emulator; then
+  bare cortex_m0 0x0 0x20000000 mps2-an385
+  bare cortex_m4 0x0 0x20000000 mps2-an386
+  bare cortex_m33 0x10000000 0x38000000 mps2-an505
+else
+  skip "Cortex-M: no qemu-system-arm here and none to be fetched"
+fi
