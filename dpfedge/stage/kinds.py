@@ -29,6 +29,9 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
     "encoder": ("dpfedge.stage.encoder", "EncoderStage"),
     "llm": ("dpfedge.stage.llm", "LlmStage"),
     "voice": ("dpfedge.stage.voice", "VoiceStage"),
+    "camera": ("dpfedge.stage.camera", "CameraStage"),
+    "text-detect": ("dpfedge.stage.text_detect", "TextDetectStage"),
+    "text-read": ("dpfedge.stage.text_read", "TextReadStage"),
 }
 """Kind → its room, and the class in it."""
 Build = Callable[[Any, Mapping[str, Any], Budget], Stage]
