@@ -143,6 +143,10 @@ class Arena:
             self.fd = -1
             self._core.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_core"):
+            self.close()
+
     def __enter__(self) -> Arena:
         return self
 

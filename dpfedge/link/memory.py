@@ -48,7 +48,7 @@ def _in_run_directory(create: Callable[[int], int], nbytes: int, refused: OSErro
     try:
         fd = create(folder)
     except OSError as error:
-        _fail(error, nbytes, os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize, os.fspath(path))
+        _fail(error, nbytes, os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize, f"memory in {path}")
     finally:
         os.close(folder)
     kind = "an unsealed file" if _in_memory(fd) else "an unsealed file on a disk, to which every message is written,"

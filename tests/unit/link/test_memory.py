@@ -125,7 +125,7 @@ def test_reserve__too_large_a_file(refused: Callable[[int], Path]) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        with pytest.raises(LinkError, match=rf"{folder} cannot be reserved: File too large; found \d+ bytes free"):
+        with pytest.raises(LinkError, match=rf"memory in {folder} cannot be reserved: File too large; found \d+ bytes free"):
             Arena.create([LINK], requests=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
