@@ -236,7 +236,9 @@ class Engine:
         zygote = {"pid": self.supervisor.zygote_pid, **held(self.supervisor.zygote_pid)}
         sidecar, stale = self.bound.sidecar, [str(line) for line in self.bound.stale]
         seal = {"path": None if sidecar is None else str(sidecar.package.path), "stale": stale}
-        return {"stages": stages, "server": own, "zygote": zygote, "links": self.link_stats(), "seal": seal}
+        arena = {"nbytes": self.arena.nbytes, "sealed": self.arena.sealed}
+        links = self.link_stats()
+        return {"stages": stages, "server": own, "zygote": zygote, "links": links, "arena": arena, "seal": seal}
 
     def link_stats(self) -> dict[str, dict[str, int]]:
         """Counters of every link; empty after `stop`."""
