@@ -108,6 +108,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  package {line}" for line in dict.fromkeys(_packages(report["processes"])))
     yield from (f"  {line}" for line in _built(report))
     yield from _table([_COLUMNS, *(_cells(process) for process in report["processes"])])
+    if (report.get("arena") or {}).get("sealed") is False:
+        yield "  links: in an unsealed file of the run directory, because memfd_create is refused here"
     for link, counters in (report.get("links") or {}).items():
         if lost := {key: counters[key] for key in ("dropped", "corrupt") if counters.get(key)}:
             yield f"  link {link}: {', '.join(f'{count} {key}' for key, count in lost.items())}"

@@ -54,7 +54,7 @@ def free(folder: Path) -> bool:
 
 def test_supervisor__killed_at_random(tiny: Path, until: Until, record_property: Callable[..., None]) -> None:
     """Under load or while it starts, alone, with the stages' parent, or with a stage just killed: all of them end."""
-    chance, shm, slowest = random.Random(3), sorted(os.listdir("/dev/shm")), 0.0
+    chance, slowest = random.Random(3), 0.0
     for count in range(SUPERVISOR_KILLS):
         one = Holder(tiny, load=3)
         pids = one.pids()
@@ -73,7 +73,6 @@ def test_supervisor__killed_at_random(tiny: Path, until: Until, record_property:
         until(lambda: free(tiny.parent))
         for pipe in (one.process.stdin, one.process.stdout):
             pipe.close()  # type: ignore[union-attr]
-    assert sorted(os.listdir("/dev/shm")) == shm
     record_property("kills", SUPERVISOR_KILLS)
     record_property("slowest_end_s", round(slowest, 3))
     print(f"supervisor: {SUPERVISOR_KILLS} kills, all processes gone after {slowest * 1e3:.0f} ms at most")

@@ -23,6 +23,8 @@ pipeline:
 # each stage has a device of its own: whoever has its lock has it
 STAGES = """\
 import fcntl
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,10 @@ from dpfedge.stage.api import Kind
 from dpfedge.stage.each import Each
 from dpfedge.stage.ports import Dim, Port, Ports
 
-NUMBERS = Port("f32", (Dim("n", 1, 4096),), slots=4)
+NUMBERS = Port("f32", (Dim("n", 1, int(os.environ.get("TINY_NUMBERS", "4096"))),), slots=4)
+
+if sys.argv[0].endswith("zygote.py"):
+    exec(os.environ.get("TINY_ZYGOTE", ""))
 
 
 class Twice(Each):
@@ -48,6 +53,20 @@ class Twice(Each):
         slot.send(len(numbers), kind=Kind.DATA, turn=message.turn)
 """
 
+# prints `open`, or the error that a start ends with
+OPENER = """\
+import sys
+
+from dpfedge.errors import DpfError
+from dpfedge.runtime import Pipeline
+
+try:
+    with Pipeline.open(sys.argv[1], board="host"):
+        print("open")
+except DpfError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
 HOLDER = """\
 import json, os, sys, threading, time
 
@@ -57,7 +76,7 @@ from dpfedge.errors import Busy, StageError, UsageError
 from dpfedge.pipeline import unit
 from dpfedge.runtime import Pipeline
 
-unit.BACK_OFF_S, unit.STAGE_RESTARTS_WINDOW_S = (0.0,), 0
+unit.BACK_OFF_S, unit.STAGE_RESTARTS_WINDOW_S = (float(os.environ.get("TINY_BACK_OFF_S", "0")),), 0
 counts = {"whole": 0, "failed": 0}
 
 
@@ -89,9 +108,10 @@ def load(pipeline, seed):
 
 
 def told(pipeline):
-    status = pipeline.status()
+    status = pipeline.status(memory=False)
     stages = {name: [row["pid"], row["state"], row["restarts"]] for name, row in status["stages"].items()}
-    return {"zygote": status["zygote"]["pid"], "stages": stages, "links": status["links"], **counts}
+    kept = {"links": status["links"], "sealed": status["arena"]["sealed"]}
+    return {"zygote": status["zygote"]["pid"], "stages": stages, **kept, **counts}
 
 
 with Pipeline.open(sys.argv[1], board="host") as pipeline:
@@ -113,11 +133,14 @@ def write_tiny(folder: Path) -> Path:
 class Holder:
     """A process that holds the tiny pipeline open, with `load` threads that ask without a pause and check all."""
 
-    def __init__(self, path: Path, load: int, **environ: str) -> None:
-        command = [sys.executable, "-c", HOLDER, str(path), str(load)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environ}
-        )
+    def __init__(self, path: Path, load: int, *, before: str = "", **environ: str) -> None:
+        """`before`: Python that its process runs first. What it says on stderr is in `log`."""
+        self.log = path.with_suffix(".log")
+        command = [sys.executable, "-c", before + "\n" + HOLDER, str(path), str(load)]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=_environ(environ)
+            )
 
     def status(self) -> dict[str, Any]:
         """`zygote` (pid), `stages` (pid, state, restarts of each), `links`, and requests `whole` and `failed`."""
@@ -126,7 +149,7 @@ class Holder:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
-        assert line, f"the holder ended: {self.process.wait()}"  # 3 and 4: wrong or missing numbers
+        assert line, f"the holder ended with {self.process.wait()} (3, 4: wrong numbers): {self.log.read_text()}"
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -141,6 +164,16 @@ class Holder:
         """Every process of the pipeline, the supervising one first."""
         status = self.status()
         return [self.process.pid, status["zygote"], *(pid for pid, _, _ in status["stages"].values())]
+
+
+def opened(path: Path, before: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """A process that opens the tiny pipeline and closes it again, after it ran `before`."""
+    command = [sys.executable, "-c", before + "\n" + OPENER, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=_environ(environ))
+
+
+def _environ(more: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parent), **more}
 
 
 def lives(pid: int) -> bool:

@@ -71,6 +71,16 @@ def test_status__of_what_was_built_on_the_device(capsys: Output, monkeypatch: py
     assert lines[4:6] == ["  seal v: refused: driver: …", "  llm: baked prefix of llm: refused: …"]
 
 
+def test_status__of_links_in_a_file(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without memfds goes on saying so."""
+    for sealed, lines in ((True, 0), (False, 1)):
+        monkeypatch.setattr(
+            status, "ask", lambda server, sealed=sealed: {**TOLD, "arena": {"nbytes": 9, "sealed": sealed}}
+        )
+        assert main(["status"]) == 0
+        assert capsys.readouterr().out.count("  links: in an unsealed file of the run directory") == lines
+
+
 def test_status__as_json(capsys: Output) -> None:
     """The same with every number; what could not be read is named beside its process."""
     assert main(["status", "--json", "7"]) == 0
