@@ -16,7 +16,9 @@ from dpfedge.errors import ConfigError
 from dpfedge.link import LinkSpec
 from dpfedge.pipeline.links import CHAIN, Drawn, Wiring, chain, draw, joins, loops
 from dpfedge.pipeline.section import NODE_KEYS
+from dpfedge.pipeline.syncing import read_sync
 from dpfedge.stage.api import Mode
+from dpfedge.stage.join import Sync
 from dpfedge.stage.kinds import StageKind, find_kind
 from dpfedge.stage.ports import Ports
 
@@ -43,7 +45,8 @@ class StageNode:
     config: Mapping[str, Any]
     ports: Ports
     wiring: Wiring = field(default_factory=Wiring)
-    sync: Mapping[str, Any] | None = None
+    sync: Sync | None = None
+    """How its inputs belong together; None: as they come."""
     budget_ns: int = 0
     """The longest one step of it should take; 0: not said."""
 
@@ -96,7 +99,7 @@ class Graph:
         joined = joins(pipeline["links"], ports, where) if whole else chain(ports)
         order = loops(tuple(nodes), joined)
         drawn = draw({name: ports[name] for name in order}, joined, whole=whole)
-        made = tuple(_wired(nodes[name], drawn.wiring[name], where) for name in order)
+        made = tuple(_wired(nodes[name], drawn, stages[name].get("sync"), where) for name in order)
         graph = cls(made, drawn, reader.budgets(), whole, pipeline.get("ladder"))
         graph._check_memory(where)
         return graph
@@ -172,7 +175,7 @@ class _Reader:
         config = {key: value for key, value in data.items() if key not in NODE_KEYS}
         budget = (self._budgets.get("stages") or {}).get(name)
         ports = kind.ports(config, self._models.get(model))
-        return StageNode(name, kind, model, config, ports, sync=data.get("sync"), budget_ns=_ns(budget))
+        return StageNode(name, kind, model, config, ports, budget_ns=_ns(budget))
 
     def budgets(self) -> Budgets:
         start, memory = self._budgets.get("start"), self._budgets.get("memory")
@@ -185,10 +188,10 @@ def _ns(text: Any) -> int:
     return 0 if text is None else round(duration_ms(text) * 1e6)
 
 
-def _wired(node: StageNode, wiring: Wiring, where: str) -> StageNode:
-    if node.sync is not None and (lead := node.sync["lead"]) not in set(wiring.inputs.values()):
-        allowed = ", ".join(wiring.inputs.values()) or "the stage has none"
-        raise ConfigError(
-            "no such input", where=f"{where}: pipeline.stages.{node.name}.sync.lead", found=lead, allowed=allowed
-        )
-    return replace(node, wiring=wiring)
+def _wired(node: StageNode, drawn: Drawn, sync: Mapping[str, Any] | None, where: str) -> StageNode:
+    wiring = drawn.wiring[node.name]
+    if sync is None:
+        return replace(node, wiring=wiring)
+    slots = {link.name: link.slots for link in drawn.links}
+    place = f"{where}: pipeline.stages.{node.name}"
+    return replace(node, wiring=wiring, sync=read_sync(sync, node.kind, wiring.inputs, slots, place))

@@ -12,6 +12,9 @@ from typing import Any
 
 from dpfedge.config import check
 from dpfedge.errors import ConfigError
+from dpfedge.pipeline.ladder import SCHEMA as LADDER_SCHEMA
+from dpfedge.pipeline.ladder import Ladder
+from dpfedge.stage.join import SCHEMA as SYNC_SCHEMA
 from dpfedge.stage.kinds import find_kind
 
 __all__ = ["FILE_SCHEMA", "NODE_KEYS", "SCHEMA", "check_pipeline"]
@@ -23,17 +26,7 @@ _DURATION = {"type": "string", "format": "duration", "examples": ["150ms"]}
 NODE_KEYS: Mapping[str, Any] = {
     "kind": {"type": "string", "minLength": 1, "examples": ["camera"]},
     "model": {"type": "string", "minLength": 1},
-    "sync": {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["lead"],
-        "properties": {
-            "lead": {"type": "string"},
-            "policy": {"type": "string", "enum": ["exact", "nearest", "latest"]},
-            "tolerance": _DURATION,
-            "depth": {"type": "integer", "minimum": 1, "maximum": 64},
-        },
-    },
+    "sync": SYNC_SCHEMA,
 }
 """What every stage may have beside its kind's own settings."""
 
@@ -71,10 +64,10 @@ SCHEMA: Mapping[str, Any] = {
                 "stages": {"type": "object", "additionalProperties": _DURATION},
             },
         },
-        "ladder": {"type": "array"},
+        "ladder": LADDER_SCHEMA,
     },
 }
-"""JSON Schema of the section. `ladder` has its own, in `ladder.py`."""
+"""JSON Schema of the section."""
 
 FILE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -93,6 +86,8 @@ def check_pipeline(section: Mapping[str, Any], where: str, folder: Path | None =
     """Every key and setting, where a line can be named and not first when it is served; ConfigError names the place."""
     check(section, SCHEMA, where)
     stages = section["stages"]
+    if "ladder" in section:
+        Ladder.of(section["ladder"], where).check_stages(stages)
     for name, stage in stages.items():
         lines = getattr(stages, "where", None)
         place = lines(name) if lines else f"{where}: pipeline.stages.{name}"

@@ -42,7 +42,7 @@ SCHEMA: Mapping[str, Any] = {
         "depth": {"type": "integer", "minimum": 1, "maximum": JOIN_DEPTH_MAX},
     },
 }
-"""JSON Schema of a stage's `sync`. Without a policy it is `exact`; `nearest` needs a tolerance, which is its alone."""
+"""JSON Schema of a stage's `sync`. Without a policy it is `exact`, without a depth 4; `nearest` alone needs a tolerance."""
 
 
 class Timed(Protocol):
@@ -66,7 +66,7 @@ class Sync:
     lead: str
     policy: Policy = "exact"
     tolerance_ns: int = 0
-    depth: int = 8
+    depth: int = 4
 
     @classmethod
     def of(cls, section: Mapping[str, Any], where: str, ports: Collection[str]) -> Sync:
@@ -84,7 +84,7 @@ class Sync:
             remedy = "add one, for example 50ms" if policy == "nearest" else "remove it, or write policy: nearest"
             raise ConfigError(f"sync: {what}", where=place("policy"), remedy=remedy)
         tolerance = duration_ms(section["tolerance"]) if policy == "nearest" else 0
-        return cls(lead, policy, round(tolerance * 1e6), section.get("depth", 8))
+        return cls(lead, policy, round(tolerance * 1e6), section.get("depth", 4))
 
     def join(self, ports: Collection[str]) -> Join[Any]:
         """A join of these ports, for one request."""

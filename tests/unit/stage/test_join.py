@@ -344,7 +344,7 @@ def test_sync__is_read(tmp_path: Path) -> None:
     """Units count, and what is left out has a default."""
     found = sync(tmp_path, "lead: frames, policy: nearest, tolerance: 50ms, depth: 4")
     assert found == Sync("frames", "nearest", 50_000_000, 4)
-    assert sync(tmp_path, "lead: gaze") == Sync("gaze", "exact", 0, 8)
+    assert sync(tmp_path, "lead: gaze") == Sync("gaze", "exact", 0, 4)
     assert sorted(found.join(PORTS).counts) == sorted(PORTS)
 
 
