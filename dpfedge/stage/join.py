@@ -42,7 +42,7 @@ SCHEMA: Mapping[str, Any] = {
         "depth": {"type": "integer", "minimum": 1, "maximum": JOIN_DEPTH_MAX},
     },
 }
-"""JSON Schema of a stage's `sync`. Without a policy it is `exact`, without a depth 4; `nearest` alone needs a tolerance."""
+"""JSON Schema of `sync`. Without a policy it is `exact`, without a depth 4; `nearest` alone has a tolerance."""
 
 
 class Timed(Protocol):
