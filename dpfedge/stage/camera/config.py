@@ -11,10 +11,10 @@ from dpfedge.config import check
 from dpfedge.errors import ConfigError, InputError
 from dpfedge.limits import FRAME_MAX_SIDE
 
-__all__ = ["ADJUSTABLE", "REQUEST", "SCHEMA", "CameraConfig"]
+__all__ = ["LIVE", "REQUEST", "SCHEMA", "CameraConfig"]
 
-ADJUSTABLE = ("rate", "width", "height")
-"""Settings that may change while frames flow."""
+LIVE = ("rate", "width", "height")
+"""Settings that may change while frames flow: how many, and how large, up to what the links were made for."""
 REQUEST = ("source", "rate", "count", "loop", "pace")
 """Settings that a request may bring; a `source` of the settings is not changed by one."""
 
@@ -69,18 +69,13 @@ class CameraConfig:
             own["rate"] = min(own["rate"], self.rate)
         return replace(self, **own)
 
-    def adjusted(self, settings: Mapping[str, Any], most: CameraConfig) -> CameraConfig:
-        """With settings that change while frames flow; ConfigError for another, and for more than `most`'s ports."""
-        for name in settings:
-            if name not in ADJUSTABLE:
-                raise ConfigError("this cannot change while it runs", where="stage camera", found=name,
-                                  allowed=", ".join(ADJUSTABLE))  # fmt: skip
-        check(settings, SCHEMA, "stage camera")
+    def within(self, most: CameraConfig) -> CameraConfig:
+        """This, when its frames fit the slots that were made for `most`; else ConfigError."""
         for name in ("width", "height"):
-            if not most.multiple <= settings.get(name, most.multiple) <= getattr(most, name):
-                raise ConfigError(f"{name} is out of range", where="stage camera", found=settings[name],
+            if not most.multiple <= getattr(self, name) <= getattr(most, name):
+                raise ConfigError(f"{name} is out of range", where="stage camera", found=getattr(self, name),
                                   allowed=f"{most.multiple} to {getattr(most, name)}, as the link's slots")  # fmt: skip
-        return replace(self, **settings)
+        return self
 
 
 _SIDE: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": FRAME_MAX_SIDE}

@@ -15,12 +15,13 @@ from typing import Any
 from dpfedge.backend.api import Array, Budget
 from dpfedge.errors import InputError, StageError
 from dpfedge.stage.api import Kind, RequestIO, Slot, Steps, Wait
-from dpfedge.stage.camera.config import CameraConfig
+from dpfedge.stage.camera.config import LIVE, CameraConfig
 from dpfedge.stage.camera.convert import Converter
 from dpfedge.stage.camera.ports import ports
 from dpfedge.stage.camera.source import Video
 from dpfedge.stage.camera.timing import Clock, Thinner, fit
 from dpfedge.stage.each import Each
+from dpfedge.stage.live import adjusted
 
 __all__ = ["CameraStage"]
 
@@ -67,8 +68,9 @@ class CameraStage(Each):
         return {name: getattr(self._config, name) for name in ("source", "rate", "width", "height")}
 
     def adjust(self, settings: Mapping[str, Any]) -> None:
-        """Use another `rate`, `width` or `height` from the next frame on; ConfigError for anything else."""
-        self._config = self._config.adjusted(settings, self._most)
+        """Work as configured, except for these settings (of `LIVE`), from the next frame on."""
+        changed = CameraConfig.of(adjusted(self.config, settings, LIVE, "stage camera"))
+        self._config = changed.within(self._most)
 
     def request(self, io: RequestIO) -> Steps:
         """See `Each`; the source is closed whatever happens."""

@@ -10,7 +10,10 @@ from typing import Any
 from dpfedge.config import check
 from dpfedge.limits import FRAME_MAX_SIDE, LINES_MAX, LINES_MAX_COLUMNS
 
-__all__ = ["SCHEMA", "TextDetectConfig"]
+__all__ = ["LIVE", "SCHEMA", "TextDetectConfig"]
+
+LIVE = ("side_max",)
+"""Settings that may change while frames flow: how much of a frame the model sees, and so what it costs."""
 
 
 @dataclass(frozen=True, slots=True)

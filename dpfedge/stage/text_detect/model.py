@@ -25,7 +25,7 @@ class Detector:
 
     def __init__(self, model: Any, budget: Budget, side_max: int) -> None:
         """ModelError when the model has no graph `detect` and no bucket of it."""
-        self._multiple, self._most = int(model.config.get("multiple", 32)), side_max
+        self._multiple, self.side_max = int(model.config.get("multiple", 32)), side_max
         names = [name for name in model.graphs if name == _GRAPH or name.startswith(f"{_GRAPH}@")]
         if not names:
             found = ", ".join(model.graphs)
@@ -49,8 +49,8 @@ class Detector:
         height, width = shape[:2]
         if self._any is None:
             return min(self._by_size, key=lambda size: _unlike(size, (height, width)))
-        shrink = min(1.0, self._most / max(height, width))
-        most = max(self._most // self._multiple, 1)
+        shrink = min(1.0, self.side_max / max(height, width))
+        most = max(self.side_max // self._multiple, 1)
         sides = [min(max(round(side * shrink / self._multiple), 1), most) * self._multiple for side in (height, width)]
         return sides[0], sides[1]
 

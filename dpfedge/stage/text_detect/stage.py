@@ -17,8 +17,9 @@ from dpfedge.backend.api import Array, Budget
 from dpfedge.errors import ModelError, StageError
 from dpfedge.stage.api import Kind, Message, RequestIO, Steps, Wait
 from dpfedge.stage.each import Each
+from dpfedge.stage.live import adjusted
 from dpfedge.stage.text_detect.boxes import Boxes, find_boxes
-from dpfedge.stage.text_detect.config import TextDetectConfig
+from dpfedge.stage.text_detect.config import LIVE, TextDetectConfig
 from dpfedge.stage.text_detect.crops import cut_all, line_widths
 from dpfedge.stage.text_detect.model import Detector
 from dpfedge.stage.text_detect.ports import ports
@@ -59,6 +60,11 @@ class TextDetectStage(Each):
     def facts(self) -> Mapping[str, Any]:
         """`name` of the model, and the `sizes` (height, width) of its fixed shapes; none: any."""
         return {"name": self.model.name, "sizes": [list(size) for size in self._detector.sizes]}
+
+    def adjust(self, settings: Mapping[str, Any]) -> None:
+        """Work as configured, except for these settings (of `LIVE`), from the next frame on."""
+        self._config = TextDetectConfig.of(adjusted(self.config, settings, LIVE, "stage text-detect"))
+        self._detector.side_max = self._config.side_max
 
     def request(self, io: RequestIO) -> Steps:
         """See `Each`."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,18 +58,13 @@ def test_for_request__refuses(settings: dict[str, Any], options: dict[str, Any],
         CameraConfig.of(settings).for_request(options)
 
 
-def test_adjusted__within_the_ports() -> None:
-    """Rate and size may sink and rise again, up to what the link's slots hold."""
+def test_within__what_the_links_were_made_for() -> None:
+    """Frames may become smaller and as large as before, never larger."""
     most = CameraConfig.of({"width": 640, "height": 480, "multiple": 32})
-    lower = most.adjusted({"rate": 2, "width": 320}, most)
 
-    assert (lower.rate, lower.width, lower.height) == (2, 320, 480)
-    assert lower.adjusted({"rate": None, "width": 640}, most) == most
-    for settings, message in (
-        ({"width": 641}, "width is out of range; found 641; allowed 32 to 640"),
-        ({"height": 16}, "height is out of range"),
-        ({"source": "x"}, "this cannot change while it runs; found source; allowed rate, width, height"),
-        ({"rate": -1}, "rate: out of range"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            most.adjusted(settings, most)
+    assert replace(most, width=320).within(most).width == 320
+    assert most.within(most) is most
+    with pytest.raises(ConfigError, match="width is out of range; found 641; allowed 32 to 640, as the link's slots"):
+        replace(most, width=641).within(most)
+    with pytest.raises(ConfigError, match="height is out of range; found 16"):
+        replace(most, height=16).within(most)

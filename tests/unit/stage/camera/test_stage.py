@@ -149,10 +149,17 @@ def test_adjust__while_frames_flow(video: Callable[..., Path], shoot: Any) -> No
 
     assert [frame.shape[1] for frame in io.of(Kind.DATA, "frames")] == [64, 64, 32, 32, 32, 32]
     assert [round((at - io.times[0]) / MS) for at in io.times] == [0, 100, 200, 400, 600, 800]
-    with pytest.raises(ConfigError, match="width is out of range"):
-        stage.adjust({"rate": 1, "width": 65})
-    assert stage.facts() == {"source": stage.facts()["source"], "rate": 5, "width": 32, "height": 48}
     assert isinstance(stage, Adjusts)
+    for settings, message in (
+        ({"rate": 1, "width": 65}, "width is out of range"),
+        ({"source": "x"}, "cannot change while the stage runs; found source; allowed rate, width, height"),
+        ({"rate": -1}, "rate: out of range"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            stage.adjust(settings)
+    assert stage.facts() == {"source": stage.facts()["source"], "rate": 5, "width": 32, "height": 48}
+    stage.adjust({})
+    assert (stage.facts()["rate"], stage.facts()["width"]) == (None, 64)
 
 
 def test_cancel__between_frames(video: Callable[..., Path], shoot: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpfedge.backend.api import Budget
-from dpfedge.errors import ModelError, StageError
+from dpfedge.errors import ConfigError, ModelError, StageError
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.stage.text_detect.stage import TextDetectStage
 from dpfedge.stage.text_lines import read_lines
@@ -64,6 +64,19 @@ def test_frames__of_another_size(driver: Any, detect_stage: Callable[..., TextDe
     assert line.corners[0, 0] < 100
     assert line.corners[1, 0] > 300
     assert io.of(Kind.DONE)[0]["scaled"] == 1
+
+
+def test_adjust__a_smaller_picture_for_the_model(driver: Any, detect_stage: Callable[..., TextDetectStage]) -> None:
+    """Live; anything else would change the links, or what text is."""
+    stage, large = detect_stage(), frame((10, 20, 180, 36))
+    assert run(driver, stage, large).of(Kind.DONE)[0]["scaled"] == 0
+
+    stage.adjust({"side_max": 96})
+    assert run(driver, stage, large).of(Kind.DONE)[0]["scaled"] == 1
+    with pytest.raises(ConfigError, match="cannot change while the stage runs; found columns; allowed side_max"):
+        stage.adjust({"columns": 100})
+    stage.adjust({})
+    assert run(driver, stage, large).of(Kind.DONE)[0]["scaled"] == 0
 
 
 def test_lines__that_find_no_room(driver: Any, detect_stage: Callable[..., TextDetectStage]) -> None:
