@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of one stage process after the fork: load, warm, say ready, serve, exit; it never returns to its parent."""
+"""The life of one process of stages after the fork: load, warm, say ready, serve, exit; it never returns to its parent.
+
+Usually there is one stage, on the main thread. Where a board puts several into one process, the first is there and each
+other one has a thread of its own, its own cores, priority and ports; a stage that fails or breaks takes all along.
+"""
 
 from __future__ import annotations
 
@@ -13,85 +17,161 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
 from dpfedge.backend.api import Budget
-from dpfedge.binding import Chosen
-from dpfedge.errors import DpfError
+from dpfedge.binding import BoundModel, Chosen
+from dpfedge.errors import DpfError, StageError
 from dpfedge.link import Arena
 from dpfedge.pipeline.early import load_early
-from dpfedge.pipeline.graph import StageNode
+from dpfedge.pipeline.graph import Graph, StageNode
+from dpfedge.pipeline.priority import be_fifo, be_nice, give_up_fifo
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Stage
 from dpfedge.stage.failure import describe
 
-__all__ = ["run_stage"]
+__all__ = ["Served", "run_unit"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
-def run_stage(
-    command: Mapping[str, Any], node: StageNode, chosen: Chosen, arena_fd: int, channel: socket.socket, parent: int
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What every stage process of a pipeline gets from its parent."""
+
+    graph: Graph
+    chosen: Chosen | None
+    """The models of its package; None when it has none."""
+
+
+def run_unit(
+    command: Mapping[str, Any], served: Served, arena_fd: int, channel: socket.socket, parent: int
 ) -> NoReturn:
-    """Be the stage `node` where `command` says, until SIGTERM or the death of process `parent`; ends the process."""
-    name = command["stage"]
-    _become(name, command, parent)
-    started = time.monotonic_ns()
-    code = 1
+    """Be the stages that `command` names, until SIGTERM or the death of process `parent`; ends the process."""
     try:
-        with _apart(command["load_cores"]):
-            stage = _build(node, command, chosen)
+        _stay_a_child(parent)
+        _Unit(command["stages"], served, arena_fd, channel).run()
+    finally:
+        _end(1)
+
+
+class _Unit:
+    """The stages of this process."""
+
+    def __init__(
+        self, rows: Sequence[Mapping[str, Any]], served: Served, arena_fd: int, channel: socket.socket
+    ) -> None:
+        self._rows, self._served, self._arena_fd, self._channel = rows, served, arena_fd, channel
+        self._runners: list[StageRunner] = []
+        self._names: dict[int, str] = {}
+        self._lost = 0
+
+    def run(self) -> None:
+        """Serve until every stage was told to end; ends the process."""
+        if any(row["fifo"] for row in self._rows):
+            give_up_fifo(self._fifo_given_up)
+        first, *others = self._rows
+        threads = [threading.Thread(target=self._live, args=(row,), name=f"dpf-{row['stage']}") for row in others]
+        for thread in threads:
+            thread.start()
+        self._live(first)
+        for thread in threads:
+            thread.join()
+        _end(0)
+
+    def _live(self, row: Mapping[str, Any]) -> None:
+        """One stage on this thread until it is told to end; an error ends the process."""
+        name = row["stage"]
+        code = 1
+        try:
+            self._serve(self._served.graph.node(name), row)
+            code = -1
+        except DpfError as error:
+            print(f"dpfedge: stage {name}: {error}", file=sys.stderr, flush=True)
+            with contextlib.suppress(BrokenPipeError):
+                send_message(self._channel, {"error": describe(error, name), "stage": name})
+        except BrokenPipeError:
+            code = 0  # the supervisor is gone; nobody is left to be told
+        finally:
+            if sys.exc_info()[0] is not None:
+                traceback.print_exc()
+            if code >= 0:
+                _end(code)
+
+    def _serve(self, node: StageNode, row: Mapping[str, Any]) -> None:
+        name, started = node.name, time.monotonic_ns()
+        refused = [_take_place(name, row)]
+        with _apart(row["load_cores"]):
+            stage = _build(node, row, self._served.chosen)
             loaded = time.monotonic_ns()
             stage.warm()
         warmed = time.monotonic_ns()
         runner = StageRunner(
-            stage, name, node.wiring, Arena.attach(arena_fd), command["owner"],
-            spin_ns=command["spin_ns"], budget_ns=node.budget_ns,
+            stage, name, node.wiring, Arena.attach(self._arena_fd), row["owner"],
+            spin_ns=row["spin_ns"], budget_ns=node.budget_ns, report=partial(self._report, name),
         )  # fmt: skip
-        _on_term(runner.stop)
+        self._runners.append(runner)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._stop)
         gc.freeze()  # what start-up made lives for ever; collections during a turn stay short
+        self._names[threading.get_native_id()] = name
+        refused.append(be_fifo(row["fifo"]) if row["fifo"] else None)
+        asked = [line for line in refused if line]
+        for line in asked:
+            print(f"dpfedge: stage {name}: {line}", file=sys.stderr, flush=True)
         times = {"load_ms": (loaded - started) / 1e6, "warm_ms": (warmed - loaded) / 1e6}
-        send_message(channel, {"ready": name, "facts": dict(stage.facts()), **times})
+        send_message(self._channel, {"ready": name, "facts": dict(stage.facts()), "refused": asked, **times})
         runner.run()
-        code = 0
-    except DpfError as error:
-        print(f"dpfedge: stage {name}: {error}", file=sys.stderr, flush=True)
-        _last_words(channel, {"error": describe(error, name)})
-    except BrokenPipeError:
-        code = 0  # the supervisor is gone; nobody is left to be told
-    finally:
-        if sys.exc_info()[0] is not None:
-            traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(code)
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        if len(self._runners) < len(self._rows):
+            _end(0)  # before all are ready nobody is served
+        for runner in self._runners:
+            runner.stop()
+
+    def _report(self, name: str, event: Mapping[str, Any]) -> None:
+        # it never waits: what the supervisor has no room for is counted as `lost` of the next event
+        lost = {"lost": self._lost} if self._lost else {}
+        try:
+            send_message(self._channel, {"event": {**event, **lost}, "stage": name}, wait=False)
+            self._lost = 0
+        except BlockingIOError:
+            self._lost += 1
+
+    def _fifo_given_up(self, task: int) -> None:
+        name = self._names[task]
+        what = "it computed too long without a pause and goes on at an ordinary priority"
+        print(f"dpfedge: stage {name}: fifo: {what}", file=sys.stderr, flush=True)
+        self._report(name, {"what": "fifo given up"})
 
 
-def _last_words(channel: socket.socket, data: Mapping[str, Any]) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        send_message(channel, data)
+def _end(code: int) -> NoReturn:
+    sys.stderr.flush()
+    os._exit(code)
 
 
-def _become(name: str, command: Mapping[str, Any], parent: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(_PR_SET_NAME, f"dpf-{name}"[:15].encode(), 0, 0, 0)
+def _stay_a_child(parent: int) -> None:
+    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # the parent died before the request above took effect
-    cores = set(command["cores"]) & os.sched_getaffinity(0)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _take_place(name: str, row: Mapping[str, Any]) -> str | None:
+    """This thread's name, cores and niceness; a line when the niceness is refused."""
+    _libc().prctl(_PR_SET_NAME, f"dpf-{name}"[:15].encode(), 0, 0, 0)
+    cores = set(row["cores"]) & os.sched_getaffinity(0)
     if cores:
         os.sched_setaffinity(0, cores)
-    if command["nice"]:
-        _be_nice(name, command["nice"])
-
-
-def _be_nice(name: str, nice: int) -> None:
-    try:
-        os.nice(nice)
-    except PermissionError:
-        print(f"dpfedge: stage {name}: nice {nice} needs CAP_SYS_NICE; it stays at 0", file=sys.stderr, flush=True)
+    return be_nice(row["nice"]) if row["nice"] else None
 
 
 @contextlib.contextmanager
@@ -106,16 +186,17 @@ def _apart(cores: Sequence[int]) -> Iterator[None]:
             os.sched_setaffinity(int(task), before)
 
 
-def _build(node: StageNode, command: Mapping[str, Any], chosen: Chosen) -> Stage:
-    budget = Budget(threads=command["threads"], cores=tuple(command["cores"]))
-    model = load_early(chosen.model(node.model), budget) if node.model else None
-    # each process imports its own stage only: the others' libraries would cost every process memory
-    return node.kind.load()(model, node.config, budget)
+def _build(node: StageNode, row: Mapping[str, Any], chosen: Chosen | None) -> Stage:
+    budget = Budget(threads=row["threads"], cores=tuple(row["cores"]))
+    model = _model(node.name, row["model"] or node.model, chosen, budget)
+    # each process imports its own stages only: the others' libraries would cost every process memory
+    return node.kind.load()(model, {**node.config, **row["settings"]}, budget)
 
 
-def _on_term(stop: Callable[[], None]) -> None:
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        stop()
-
-    signal.signal(signal.SIGTERM, handle)
-    assert threading.current_thread() is threading.main_thread()
+def _model(stage: str, name: str, chosen: Chosen | None, budget: Budget) -> BoundModel | None:
+    if not name:
+        return None
+    if chosen is None:
+        remedy = "name the package that has it"
+        raise StageError("the pipeline has no package", stage=stage, found=f"model {name}", remedy=remedy)
+    return load_early(chosen.model(name), budget)

@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The warmed parent of all stage processes: spawn commands in, forked stages out.
 
-It imports the heavy libraries once and opens the package once; a stage is then a fork away (tens of milliseconds),
-shares those pages, and keeps the package that was opened even when the file is replaced. It creates no session and
-starts no thread: neither survives a fork. It ends when its supervisor closes the socket between them, or ends itself.
+It imports the heavy libraries once and opens the package, if there is one, once; a stage is then a fork away (tens of
+milliseconds), shares those pages, and keeps the package that was opened even when the file is replaced. It creates no
+session and starts no thread: neither survives a fork. It ends when its supervisor closes the socket between them, or
+ends itself.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpfedge.binding.bound import Chosen
 from dpfedge.errors import DpfError, PackageError
 from dpfedge.package import open_package
-from dpfedge.pipeline.graph import Graph, StageNode
-from dpfedge.pipeline.stage_process import run_stage
+from dpfedge.pipeline.graph import Graph
+from dpfedge.pipeline.stage_process import Served, run_unit
 from dpfedge.pipeline.wire import receive_message, send_message
 from dpfedge.plugin.manager import load_plugins
 from dpfedge.stage.failure import describe
@@ -59,8 +62,7 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
         return 0
     arena_fd, *files = fds
     try:
-        chosen = _open(setup, *files)
-        graph = Graph.of_package(chosen.package)
+        served = _served(setup, files)
     except DpfError as error:
         send_message(control, {"error": describe(error, "zygote")})
         return error.exit_code
@@ -70,8 +72,19 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
         command, fds = _next(control, parent_fd)
         if not command:
             return 0
-        _fork(control, command, graph.node(command["stage"]), chosen, arena_fd, fds[0])
+        if not fds:  # no descriptor was left to take it
+            send_message(control, {"unit": command["unit"], "pid": 0, "reason": os.strerror(errno.EMFILE)})
+            continue
+        _fork(control, command, served, arena_fd, fds[0])
         os.close(fds[0])
+
+
+def _served(setup: Mapping[str, Any], files: Sequence[int]) -> Served:
+    chosen = _open(setup, *files) if files else None
+    records = chosen.package.manifest.models if chosen is not None else {}
+    models = {name: record.config for name, record in records.items()}
+    folder = None if setup["folder"] is None else Path(setup["folder"])
+    return Served(Graph.of(setup["pipeline"], "pipeline", models, folder), chosen)
 
 
 def _open(setup: Mapping[str, Any], package_fd: int, seal_fd: int | None = None) -> Chosen:
@@ -96,30 +109,29 @@ def _next(control: socket.socket, parent_fd: int) -> tuple[dict[str, Any], list[
     return ({}, []) if parent_fd in ready else receive_message(control)
 
 
-def _fork(
-    control: socket.socket,
-    command: Mapping[str, Any],
-    node: StageNode,
-    chosen: Chosen,
-    arena_fd: int,
-    channel_fd: int,
-) -> None:
-    parent = os.getpid()
+def _fork(control: socket.socket, command: Mapping[str, Any], served: Served, arena_fd: int, channel_fd: int) -> None:
+    parent, unit = os.getpid(), command["unit"]
     try:
         pid = os.fork()
     except OSError as error:
-        send_message(control, {"stage": command["stage"], "pid": 0, "reason": error.strerror})
+        send_message(control, {"unit": unit, "pid": 0, "reason": error.strerror})
         return
     if pid == 0:
         control.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        run_stage(command, node, chosen, arena_fd, socket.socket(fileno=channel_fd), parent)
+        run_unit(command, served, arena_fd, socket.socket(fileno=channel_fd), parent)
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
-        send_message(control, {"stage": command["stage"], "pid": 0, "reason": "it ended at once"})
+        send_message(control, {"unit": unit, "pid": 0, "reason": "it ended at once"})
         return
-    send_message(control, {"stage": command["stage"], "pid": pid}, [pidfd])
+    except OSError as error:  # nobody could watch it
+        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # it ends before it is said to be gone: its leases are taken next
+            os.waitpid(pid, 0)
+        send_message(control, {"unit": unit, "pid": 0, "reason": error.strerror})
+        return
+    send_message(control, {"unit": unit, "pid": pid}, [pidfd])
     os.close(pidfd)
 
 

@@ -167,3 +167,12 @@ def make(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
     yield _make
     for one in made:
         one.one.stop(0.2)
+
+
+@pytest.fixture
+def start(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Fork processes of toy stages, which are killed at the end; see `made_stage.py`."""
+    from made_stage import starting
+
+    with starting(rig, monkeypatch) as begin:
+        yield begin

@@ -29,11 +29,22 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"threads": 4, "cores": [3, 4, 5, 6]}, Place(1, (3,), 0, 0)),
         ({"threads": 2, "cores": [8, 9]}, Place(2, (), 0, 0)),
         ({"nice": 5, "spin_ns": 20000}, Place(1, (), 5, 20000)),
+        ({"isolation": "thread", "fifo": 50}, Place(1, (), 0, 0, "thread", 50)),
     ],
 )
 def test_place__is_what_the_process_may_use_of_the_boards(wanted: dict[str, object] | None, found: Place) -> None:
     """Never more threads than cores; cores that are not ours are left out, and without any the kernel chooses."""
     assert place("llm", {} if wanted is None else {"llm": wanted, "voice": {"threads": 2}}) == found
+
+
+@pytest.mark.usefixtures("cores")
+def test_place__of_a_stage_with_a_name_of_its_own_is_its_kinds() -> None:
+    """Boards know kinds; a pipeline may call a stage as it likes."""
+    placement = {"llm": {"threads": 3}, "small": {"threads": 2}}
+
+    assert place("answer", placement, "llm").threads == 3
+    assert place("small", placement, "llm").threads == 2
+    assert place("answer", placement, "camera").threads == 1
 
 
 @pytest.mark.usefixtures("cores")

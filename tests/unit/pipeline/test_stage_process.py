@@ -1,111 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One stage process from the fork to its end, with a tiny stage."""
+"""One process of stages from the fork to its end, with tiny stages."""
 
 from __future__ import annotations
 
 import os
-import select
 import signal
-import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from made_stage import ROW, Start, Toy, answer, code_of, graph
 
-from dpfedge.errors import ModelError
+from dpfedge.errors import StageError
 from dpfedge.pipeline import stage_process
 from dpfedge.pipeline.wire import receive_message
-from dpfedge.stage.api import Kind, RequestIO, Steps
-
-Start = Callable[..., tuple[int, socket.socket]]
-COMMAND = {
-    "stage": "llm", "model": "m", "config": {}, "owner": 1, "threads": 1, "cores": [], "nice": 0, "spin_ns": 0,
-    "load_cores": [],
-}  # fmt: skip
-
-
-class Toy:
-    """Answers every request at once."""
-
-    name = "llm"
-
-    def __init__(self, model: Any, config: Mapping[str, Any], budget: Any) -> None:
-        if config.get("bad"):
-            raise ModelError("bad model", where="here")
-        if config.get("bug"):
-            raise ZeroDivisionError
-        self._config, self._budget = config, budget
-
-    def warm(self) -> None:
-        if self._config.get("slow"):
-            signal.pause()
-
-    def facts(self) -> Mapping[str, Any]:
-        return {"threads": self._budget.threads, "cores": sorted(os.sched_getaffinity(0)), "nice": os.nice(0)}
-
-    def request(self, io: RequestIO) -> Steps:
-        yield from io.map("sink", Kind.DONE, {}, turn=1, last=True)
-
-
-class Bound:
-    def model(self, name: str) -> str:
-        return name
-
-
-@pytest.fixture
-def start(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Fork a stage with changes to its command; its pid and this side of its channel."""
-    monkeypatch.setattr(stage_process, "_factory", lambda name: Toy)
-    monkeypatch.setattr(stage_process, "load_early", lambda model, budget: model)
-    children: list[tuple[int, socket.socket]] = []
-
-    def begin(parent: int | None = None, alone: bool = False, **changes: Any) -> tuple[int, socket.socket]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if alone:
-            ours.close()
-        here = os.getpid() if parent is None else parent
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            stage_process.run_stage({**COMMAND, **changes}, Bound(), rig.arena.fd, theirs, here)  # type: ignore[arg-type]
-        theirs.close()
-        children.append((pid, ours))
-        return pid, ours
-
-    yield begin
-    for pid, channel in children:
-        channel.close()
-        try:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            continue
-
-
-def code_of(pid: int) -> int:
-    """The exit code, or minus the signal."""
-    fd = os.pidfd_open(pid)
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    ended = poll.poll(30_000)
-    os.close(fd)
-    assert ended, "it does not end"
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+from dpfedge.stage.api import Kind
 
 
 def test_stage__serves_until_it_is_told_to_end(rig: Any, start: Start) -> None:
     """Ready with its facts and times, an answer, and exit code 0 after SIGTERM."""
     pid, channel = start()
     message, _ = receive_message(channel)
-    key = rig.arena.requests.open()
-    rig.start("llm", key)
-    bell, found = rig.arena.bell("sink"), []
-    while not found:
-        seen = bell.value()
-        found = rig.got("llm.sink")
-        if not found:
-            bell.wait(seen, 10_000_000_000)
+    rig.start("llm", rig.arena.requests.open())
+    found = answer(rig, "llm")
     os.kill(pid, signal.SIGTERM)
 
     assert message["ready"] == "llm"
@@ -121,7 +40,9 @@ def test_stage__takes_its_place(start: Start) -> None:
     _, channel = start(threads=2, cores=[core, 9999], nice=3)
     message, _ = receive_message(channel)
 
-    assert message["facts"] == {"threads": 2, "cores": [core], "nice": os.nice(0) + 3}
+    nice = os.nice(0) + 3
+    assert message["facts"] == {"threads": 2, "cores": [core], "nice": nice, "policy": os.SCHED_OTHER}
+    assert message["refused"] == []
 
 
 def test_start__apart_from_others_only_while_it_loads(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +60,7 @@ def test_start__apart_from_others_only_while_it_loads(start: Start, monkeypatch:
             tasks = [sorted(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")]
             return {"loading": seen[0], "tasks": tasks}
 
-    monkeypatch.setattr(stage_process, "_factory", lambda name: Loading)
-    _, channel = start(load_cores=everywhere[-1:])
+    _, channel = start(life=Loading, load_cores=everywhere[-1:])
     facts = receive_message(channel)[0]["facts"]
     assert facts["loading"] == everywhere[-1:]
     assert len(facts["tasks"]) >= 2
@@ -204,10 +124,35 @@ def test_stage__without_the_right_to_be_urgent_serves(
     message, _ = receive_message(channel)
 
     assert message["ready"] == "llm"
-    assert "nice -5 needs CAP_SYS_NICE" in capfd.readouterr().err
+    assert message["refused"][0].startswith("nice -5 needs CAP_SYS_NICE or RLIMIT_NICE; it stays at ")
+    assert "stage llm: nice -5 needs CAP_SYS_NICE" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["decoder", "encoder", "llm", "voice"])
-def test_factory__knows_every_stage(name: str) -> None:
-    """By its name on the links."""
-    assert stage_process._factory(name).name == name  # type: ignore[attr-defined]
+# --- another model, other settings, none at all ---
+
+
+def test_stage__runs_with_what_replaced_the_pipelines(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model and settings of the command win."""
+
+    class Shows(Toy):
+        def __init__(self, model: Any, config: Mapping[str, Any], budget: Any) -> None:
+            super().__init__(model, config, budget)
+            self._model = model
+
+        def facts(self) -> Mapping[str, Any]:
+            return {"model": self._model, **self._config}
+
+    _, channel = start(life=Shows, config={"rate": 1, "size": 2})
+    assert receive_message(channel)[0]["facts"] == {"model": "m", "rate": 1, "size": 2}
+    _, channel = start(life=Shows, config={"rate": 1, "size": 2}, model="small", settings={"rate": 5})
+    assert receive_message(channel)[0]["facts"] == {"model": "small", "rate": 5, "size": 2}
+
+
+def test_stage__whose_pipeline_has_no_package(rig: Any) -> None:
+    """No model is no model; one that is named is an error that says what is missing."""
+    row = {**ROW, "model": ""}
+    node = graph(rig, ["llm"], {}).node("llm")
+    with pytest.raises(StageError, match="stage llm: the pipeline has no package; found model m; name the package"):
+        stage_process._build(node, row, None)
+    bare = replace(node, model="")
+    assert stage_process._build(bare, row, None).facts()["threads"] == 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from dpfedge.errors import UsageError
-from dpfedge.pipeline.wire import MAX_BYTES, receive_message, send_message
+from dpfedge.pipeline.wire import LONG_MAX_BYTES, MAX_BYTES, receive_message, send_message
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -57,11 +57,27 @@ def test_peer__gone_without_reading_is_heard_out() -> None:
         assert receive_message(one) == ({}, [])
 
 
-def test_message__largest_and_larger(pair: Pair) -> None:
-    """One that would arrive cut is not sent."""
+def test_message__longer_than_the_socket_takes_arrives_whole(pair: Pair) -> None:
+    """Its descriptors, too; the memory it travels in is closed on both sides."""
+    before = len(os.listdir("/proc/self/fd"))
     overhead = len('{"a": ""}')
-    send_message(pair[0], {"a": "x" * (MAX_BYTES - overhead)})
-    assert len(receive_message(pair[1])[0]["a"]) == MAX_BYTES - overhead
+    for size in (MAX_BYTES - overhead, MAX_BYTES - overhead + 1, LONG_MAX_BYTES - overhead):
+        send_message(pair[0], {"a": "x" * size}, [pair[0].fileno()])
+        data, (fd,) = receive_message(pair[1])
+        os.close(fd)
+        assert data == {"a": "x" * size}
 
+    assert len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(UsageError, match="too long"):
-        send_message(pair[0], {"a": "x" * (MAX_BYTES - overhead + 1)})
+        send_message(pair[0], {"a": "x" * (LONG_MAX_BYTES - overhead + 1)})
+
+
+def test_message__for_a_peer_that_reads_nothing(pair: Pair) -> None:
+    """Who must not wait is told at once."""
+
+    def fill() -> None:
+        for _ in range(10_000):
+            send_message(pair[0], {"a": "x" * 1000}, wait=False)
+
+    with pytest.raises(BlockingIOError):
+        fill()

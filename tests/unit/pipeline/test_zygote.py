@@ -89,13 +89,78 @@ def test_zygote__ignores_ctrl_c(started: Zygote) -> None:
     specs = [LinkSpec("a.b", "a", "b", 1, 64)]
     bad = Path(__file__)
     with Arena.create(specs, requests=1) as arena, bad.open("rb") as file:
-        send_message(started.control, {"chosen": {}, "path": str(bad), "manifest": ""}, [arena.fd, file.fileno()])
+        send_message(
+            started.control,
+            {"pipeline": {}, "folder": None, "chosen": {}, "path": str(bad), "manifest": ""},
+            [arena.fd, file.fileno()],
+        )
         message, _ = receive_message(started.control)
     started.process.send_signal(signal.SIGINT)
 
     assert message["error"]["type"] == "FormatError"
     assert ended(started.process.pid)
     assert started.process.wait() == 4
+
+
+STAGE = """
+from dpfedge.stage.ports import Ports
+
+class Toy:
+    ports = Ports(inputs={}, outputs={})
+    name = "toy"
+
+    def __init__(self, model, config, budget):
+        self.config = config
+
+    def warm(self):
+        pass
+
+    def facts(self):
+        return {"module": __name__, "note": len(self.config["note"])}
+
+    def request(self, io):
+        yield
+"""
+
+
+@pytest.mark.parametrize("length", [1, 100_000])
+def test_zygote__forks_stages_of_a_pipeline_file_without_a_package(
+    started: Zygote, tmp_path: Path, length: int
+) -> None:
+    """Their classes are in the file's folder; a section may be longer than one message."""
+    (tmp_path / "mine.py").write_text(STAGE)
+    stages = {name: {"kind": "mine:Toy", "note": "x" * length} for name in ("one", "two")}
+    setup = {"pipeline": {"stages": stages, "links": []}, "folder": str(tmp_path)}
+    row = {
+        "threads": 1, "cores": [], "nice": 0, "fifo": 0, "spin_ns": 0, "load_cores": [], "model": None, "settings": {},
+    }  # fmt: skip
+    rows = [{**row, "stage": name, "owner": owner} for owner, name in enumerate(stages, 1)]
+    specs = [LinkSpec(f"{a}.{b}", a, b, 1, 64) for name in stages for a, b in (("source", name), (name, "sink"))]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with Arena.create(specs, requests=1) as arena, ours:
+        send_message(started.control, setup, [arena.fd])
+        with theirs:
+            send_message(started.control, {"unit": "one", "stages": rows}, [theirs.fileno()])
+        told, (pidfd,) = receive_message(started.control)
+        messages = [receive_message(ours)[0] for _ in stages]
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        assert receive_message(ours)[0] == {}  # it ended
+        os.close(pidfd)
+
+    assert told["unit"] == "one"
+    assert sorted(message["ready"] for message in messages) == ["one", "two"]
+    assert [message["facts"]["note"] for message in messages] == [length] * 2
+
+
+def test_zygote__that_cannot_make_the_graph_says_why(started: Zygote, tmp_path: Path) -> None:
+    """A stage class that went away between two looks at it."""
+    setup = {"pipeline": {"stages": {"one": {"kind": "mine:Toy"}}, "links": []}, "folder": str(tmp_path)}
+    with Arena.create([LinkSpec("a.b", "a", "b", 1, 64)], requests=1) as arena:
+        send_message(started.control, setup, [arena.fd])
+        message, _ = receive_message(started.control)
+
+    assert message["error"]["type"] == "ConfigError"
+    assert message["error"]["where"] == "pipeline: pipeline.stages.one"
 
 
 def test_fork__that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +172,8 @@ def test_fork__that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", no_room)
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with one, other:
-        zygote._fork(one, {"stage": "llm"}, None, -1, -1)  # type: ignore[arg-type]
+        zygote._fork(one, {"unit": "llm"}, None, -1, -1)  # type: ignore[arg-type]
         message, fds = receive_message(other)
 
-    assert message == {"stage": "llm", "pid": 0, "reason": "Resource temporarily unavailable"}
+    assert message == {"unit": "llm", "pid": 0, "reason": "Resource temporarily unavailable"}
     assert fds == []

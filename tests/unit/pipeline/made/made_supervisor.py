@@ -10,14 +10,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.supervisor import Supervisor
 from dpfedge.pipeline.wire import receive_message, send_message
 
 NAMES = ("decoder", "llm")
-SETUP = {"chosen": {}, "path": "x", "manifest": ""}
+SETUP = {"pipeline": {}, "folder": None, "chosen": {}, "path": "x", "manifest": ""}
+Behaviour = Callable[[socket.socket, dict[str, Any]], None]
 
 
 class Process:
@@ -33,9 +34,9 @@ class Process:
 class ToyZygote:
     """Forks stages that say ready and then wait; `behaviour` maps a stage to what it does instead."""
 
-    behaviour: dict[str, Callable[[socket.socket], None]]
+    behaviour: dict[str, Behaviour]
 
-    def __init__(self, behaviour: dict[str, Callable[[socket.socket], None]] | None = None) -> None:
+    def __init__(self, behaviour: dict[str, Behaviour] | None = None) -> None:
         self.behaviour = behaviour or {}
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
@@ -61,24 +62,31 @@ class ToyZygote:
         if not receive_message(control)[0]:
             return
         if "zygote" in self.behaviour:
-            self.behaviour["zygote"](control)
+            self.behaviour["zygote"](control, {})
             return
         while (command := receive_message(control)) and command[0]:
-            name, channel_fd = command[0]["stage"], command[1][0]
+            if "forks nothing" in self.behaviour:
+                continue
+            unit, channel_fd = command[0]["unit"], command[1][0]
             pid = os.fork()
             if pid == 0:
                 control.close()
                 _die_with(os.getppid())
-                self.behaviour.get(name, says_ready)(socket.socket(fileno=channel_fd))
+                self._live(command[0]["stages"], socket.socket(fileno=channel_fd))
                 os._exit(0)
             os.close(channel_fd)
             try:
                 pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
-                send_message(control, {"stage": name, "pid": 0, "reason": "it ended at once"})
+                send_message(control, {"unit": unit, "pid": 0, "reason": "it ended at once"})
                 continue
-            send_message(control, {"stage": name, "pid": pid}, [pidfd])
+            send_message(control, {"unit": unit, "pid": pid}, [pidfd])
             os.close(pidfd)
+
+    def _live(self, rows: list[dict[str, Any]], channel: socket.socket) -> None:
+        for row in rows:
+            self.behaviour.get(row["stage"], says_ready)(channel, row)
+        signal.pause()
 
 
 def _die_with(parent: int) -> None:
@@ -89,31 +97,43 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def says_ready(channel: socket.socket) -> None:
-    send_message(channel, {"ready": "x", "facts": {"pid": os.getpid()}, "load_ms": 1.0, "warm_ms": 2.0})
-    signal.pause()
+def says_ready(channel: socket.socket, row: dict[str, Any], **more: Any) -> None:
+    facts = {"pid": os.getpid(), "model": row["model"], "settings": row["settings"]}
+    told = {"ready": row["stage"], "facts": facts, "load_ms": 1.0, "warm_ms": 2.0, "refused": []}
+    send_message(channel, {**told, **more})
 
 
-def deaf(channel: socket.socket) -> None:
+def deaf(channel: socket.socket, row: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    send_message(channel, {"ready": "x", "facts": {}, "load_ms": 1.0, "warm_ms": 2.0})
+    says_ready(channel, row)
     while True:
         time.sleep(10)
 
 
-def hangs(channel: socket.socket) -> None:
+def hangs(channel: socket.socket, row: dict[str, Any]) -> None:
     signal.pause()
 
 
-def refuses(channel: socket.socket) -> None:
-    send_message(channel, {"error": {"what": "bad model", "found": "x", "allowed": None, "remedy": "fix it"}})
+def refuses(channel: socket.socket, row: dict[str, Any]) -> None:
+    error = {"what": "bad model", "found": "x", "allowed": None, "remedy": "fix it"}
+    send_message(channel, {"error": error, "stage": row["stage"]})
+    os._exit(1)
 
 
-def crashes(channel: socket.socket) -> None:
+def crashes(channel: socket.socket, row: dict[str, Any]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def cannot_bind(control: socket.socket) -> None:
+def ends(channel: socket.socket, row: dict[str, Any]) -> None:
+    os._exit(0)
+
+
+def unless_small(life: Behaviour) -> Behaviour:
+    """Ready, but as `life` says with the model called `small`."""
+    return lambda channel, row: (life if row["model"] == "small" else says_ready)(channel, row)
+
+
+def cannot_bind(control: socket.socket, row: dict[str, Any]) -> None:
     send_message(control, {"error": {"what": "the file was replaced", "found": None}})
 
 
@@ -122,6 +142,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, Any]] = []
         self._changed = threading.Condition()
 
     def _note(self, what: str, name: str) -> None:
@@ -135,20 +156,44 @@ class Watch:
     def stage_died(self, name: str) -> None:
         self._note("died", name)
 
+    def stage_event(self, name: str, event: Any) -> None:
+        with self._changed:
+            self.events.append((name, event))
+            self._changed.notify_all()
+
     def wait(self, what: str, name: str, count: int) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: self.told.count((what, name)) >= count, 30), self.told
+
+    def event(self, what: str, name: str, count: int = 1) -> dict[str, Any]:
+        """The `count`-th event of a kind, once it was told; without its time."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for stage, event in self.events if (stage, event["what"]) == (name, what)]
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(found()) >= count, 30), self.events
+            return {key: value for key, value in found()[count - 1].items() if key not in ("at_ns", "what")}
+
+
+def node(name: str) -> Any:
+    """A stage of the pipeline, as far as a supervisor looks at it."""
+    return SimpleNamespace(name=name, kind=SimpleNamespace(name=name), model="m")
 
 
 class Pipeline:
     """A supervisor over toy stages."""
 
-    def __init__(self, arena: Any, behaviour: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, arena: Any, behaviour: dict[str, Any] | None = None, placement: Any = None, **settings: Any
+    ) -> None:
         self.watch = Watch()
-        graph = Graph.from_manifest({"stages": {name: {"model": "m"} for name in NAMES}}, "x")
-        self.one = Supervisor(ToyZygote(behaviour), graph, arena, self.watch)  # type: ignore[arg-type]
+        self.busy: set[str] = set()
+        graph: Any = SimpleNamespace(stages=[node(name) for name in NAMES])
+        zygote: Any = ToyZygote(behaviour)
+        self.one = Supervisor(zygote, graph, arena, self.watch, lambda name: name not in self.busy)
         fd = os.open("/dev/null", os.O_RDONLY)
-        self.one.start([fd], SETUP, {})
+        self.one.start([fd], SETUP, placement or {}, **settings)
         os.close(fd)
 
     def kill(self, name: str) -> None:
