@@ -62,7 +62,7 @@ class Board:
     match: Mapping[str, Any]
     devices: tuple[BoardDevice, ...]
     placement: Mapping[str, Mapping[str, Any]]
-    """Stage → `threads`, `cores`, `nice`, `spin_ns`, as far as given."""
+    """Kind of stage → `threads`, `cores`, `nice`, `fifo`, `spin_ns`, `isolation`, as far as given."""
     memory_bytes: int | None
     """Main memory of the smallest module that matches."""
     bandwidth: int | None

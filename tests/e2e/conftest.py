@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dpfedge.pipeline import supervisor
+from dpfedge.pipeline import unit
 from dpfedge.runtime import AsyncRuntime
 
 ROOT = Path(__file__).parents[2]
@@ -166,8 +166,8 @@ def car(voice_package: Path) -> Iterator[Any]:
     from made_car import Car
 
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
-        patch.setattr(supervisor, "_BACK_OFF_S", (0.0,))
-        patch.setattr(supervisor, "STAGE_RESTARTS_WINDOW_S", 0)
+        patch.setattr(unit, "BACK_OFF_S", (0.0,))
+        patch.setattr(unit, "STAGE_RESTARTS_WINDOW_S", 0)
         runtime = runner.run(AsyncRuntime.open(voice_package, board="host"))
         one = Car(runner, runtime)
         one.run(one.learn())

@@ -48,6 +48,14 @@ def test_board__is_read(folder: Path) -> None:
     )  # fmt: skip
 
 
+def test_board__places_stages_in_threads_and_real_time(folder: Path) -> None:
+    """As they stand; where they may be followed is found out where the stage starts."""
+    (folder / "mine.yaml").write_text(BOARD.replace("nice: -5", "fifo: 50, isolation: thread"))
+
+    place = load_board("mine").placement["llm"]
+    assert (place["fifo"], place["isolation"]) == (50, "thread")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -57,6 +65,8 @@ def test_board__is_read(folder: Path) -> None:
         ("kind: gpu.nvidia", "kind: gpu.nvida", "mine.yaml:5: devices[0].kind: unknown value; found 'gpu.nvida'"),
         ("kind: gpu.nvidia", "kind: gpu.nvida", "did you mean gpu.nvidia?"),
         ("llm: {", "lllm: {", "did you mean llm?"),
+        ("nice: -5", "fifo: 100", "placement.llm.fifo: out of range"),
+        ("nice: -5", "isolation: threads", "did you mean thread?"),
         ("threads: 2", "threads: two", "placement.llm.threads: wrong type; found string 'two'; allowed integer"),
         ("threads: 2, ", "", "placement.llm: key 'threads' is missing; add threads:"),
         ("1234:5678", "1234", "match.pci[0]: wrong form; found '1234'"),
