@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from dpfedge import _core
 from dpfedge.errors import LinkError, UsageError
-from dpfedge.link.memory import reserve
+from dpfedge.link.memory import available, reserve
 from dpfedge.link.ports import Bell, Consumer, Producer, RequestTable
 from dpfedge.link.ring import PLACES, POLICIES, LinkSpec, LinkStats
 
@@ -76,8 +76,9 @@ class Arena:
         try:
             return cls(fd, _core.open_arena(fd))
         except OSError as error:
+            found, allowed = f"{error.strerror}, {available()} bytes free", f"{os.fstat(fd).st_size} bytes"
             os.close(fd)
-            raise LinkError("memory cannot be mapped", where="arena", found=error.strerror) from error
+            raise LinkError("memory cannot be mapped", where="arena", found=found, allowed=allowed) from error
         except (LinkError, ValueError):
             os.close(fd)
             raise

@@ -109,21 +109,28 @@ def test_descriptors__too_few_to_start(tiny: Path, limit: int) -> None:
     assert not any(lives(int(pid)) for pid in re.findall(r"pid (\d+)", found.stderr))
 
 
-@pytest.mark.parametrize("where", ["supervisor", "zygote"])
-def test_descriptors__too_few_to_restart(hold: Hold, until: Until, where: str) -> None:
-    """The stage is tried again until there are some; the others go on."""
+@pytest.mark.parametrize(
+    ("where", "what", "least"),
+    [
+        ("supervisor", resource.RLIMIT_NOFILE, 3),
+        ("zygote", resource.RLIMIT_NOFILE, 3),
+        ("zygote", resource.RLIMIT_AS, 1 << 20),
+    ],
+)
+def test_restart__with_too_little(hold: Hold, until: Until, where: str, what: int, least: int) -> None:
+    """Descriptors or memory: the stage is tried again until there is enough; the others go on."""
     holder = hold(TINY_BACK_OFF_S="0.05")
     until(lambda: holder.status()["whole"] > 5)
     status = holder.status()
     pid = holder.process.pid if where == "supervisor" else status["zygote"]
-    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))  # those that are open stay
+    limits = resource.prlimit(pid, what)
+    resource.prlimit(pid, what, (least, limits[1]))  # what it has already stays
     os.kill(status["stages"]["second"][0], signal.SIGKILL)
     until(lambda: holder.status()["stages"]["second"][2] > 3)
     assert holder.status()["stages"]["first"][1:] == ["ready", 0]
     assert holder.status()["zygote"] == status["zygote"]
 
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    resource.prlimit(pid, what, limits)
     until(lambda: all_ready(holder))
     serves(holder, until)
 
@@ -138,6 +145,17 @@ def test_address_space__too_small(tiny: Path) -> None:
     found = opened(tiny, before, TINY_NUMBERS=str(64 << 20))
 
     text = r"LinkError: arena: not enough memory; found \d+ bytes free; allowed at least \d+ bytes"
+    assert re.match(text, found.stdout), (found.stdout, found.stderr)
+
+
+def test_address_space__too_small_for_stages(tiny: Path) -> None:
+    """What the caller could map a stage cannot: the error names it, and the bytes."""
+    few = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 20, -1))"
+    found = opened(tiny, TINY_ZYGOTE=few)
+
+    text = (
+        r"StageError: stage \w+: memory cannot be mapped; found Cannot allocate memory, 0 bytes free; allowed \d+ bytes"
+    )
     assert re.match(text, found.stdout), (found.stdout, found.stderr)
 
 

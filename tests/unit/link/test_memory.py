@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import faulthandler
 import os
 import resource
+import signal
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -125,7 +127,9 @@ def test_reserve__too_large_a_file(refused: Callable[[int], Path]) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        with pytest.raises(LinkError, match=rf"memory in {folder} cannot be reserved: File too large; found \d+ bytes free"):
+        with pytest.raises(
+            LinkError, match=rf"memory in {folder} cannot be reserved: File too large; found \d+ bytes free"
+        ):
             Arena.create([LINK], requests=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -152,6 +156,34 @@ def test_attach__of_a_file_that_is_not_private(refused: Callable[[int], Path], t
         with Arena.attach(fd) as other:
             assert not other.sealed
         os.close(fd)
+
+
+def test_attach__without_address_space(tmp_path: Path) -> None:
+    """What it takes and what there is."""
+    with Arena.create([LinkSpec("left.right", "left", "right", 8, 1 << 20)], requests=1) as arena:
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), limits[1]))
+        try:
+            with pytest.raises(
+                LinkError, match=r"mapped; found Cannot allocate memory, \d+ bytes free; allowed \d+ bytes"
+            ):
+                Arena.attach(arena.fd)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_truncated__by_a_peer(refused: Callable[[int], Path]) -> None:
+    """A file cannot be sealed: who touches what is gone ends with SIGBUS, and touches nothing else."""
+    refused(errno.EPERM)
+    with Arena.create([LINK], requests=1) as arena:
+        pid = os.fork()
+        if pid == 0:
+            faulthandler.disable()
+            os.ftruncate(arena.fd, 0)
+            arena.producer("left.right", 1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGBUS
 
 
 def test_create__without_descriptors() -> None:
