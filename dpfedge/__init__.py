@@ -6,16 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpfedge.runtime import AsyncRuntime, AudioFormat, Runtime, Sampling
+    from dpfedge.runtime import AsyncPipeline, AsyncRuntime, AudioFormat, Pipeline, Runtime, Sampling
 
-__all__ = ["AsyncRuntime", "AudioFormat", "Runtime", "Sampling", "__version__"]
+__all__ = ["AsyncPipeline", "AsyncRuntime", "AudioFormat", "Pipeline", "Runtime", "Sampling", "__version__"]
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     # the runtime is imported when it is asked for: `dpfedge bind` and the stage processes need none of it
-    if name in ("AsyncRuntime", "AudioFormat", "Runtime", "Sampling"):
+    if name in __all__:
         from dpfedge import runtime
 
         return getattr(runtime, name)

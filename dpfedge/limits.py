@@ -74,6 +74,7 @@ EVENTS_KEPT = 32  # of a pipeline's last events; a restart, a step of the ladder
 LADDER_STEPS_MAX = 16  # of one pipeline; each is looked at every second
 JOIN_DEPTH_MAX = 64  # messages of one input that wait for those of another; each keeps a slot of its link
 FLOW_AGAIN_MAX_BYTES = 256 * KIB  # of a request's input that is kept to give it to a restarted stage again
+FLOW_BACKLOG_MAX_BYTES = 64 * MIB  # of outputs of one request that nobody reads; more end the request
 EVENTS_MAX = 8192  # events of one request nobody reads; more end the request
 ERROR_PART_MAX_BYTES = 600  # of each of an error's five parts between processes; together they fit the smallest slot
 STAGE_RESTARTS_MAX = 5  # deaths within STAGE_RESTARTS_WINDOW_S that open the circuit breaker until it has passed
@@ -91,6 +92,11 @@ FLIGHT_MAX_SECONDS = 600  # with audio 225 MiB of file; who wants more wants a l
 FLIGHT_MAX_BYTES = 256 * MIB  # the file of the longest recording, with its header
 TURN_LINE_MAX_BYTES = 8 * KIB  # of one line of the turn log; a spoken turn takes 1.5 KiB
 TURN_QUEUE_MAX = 1024  # turns not yet logged or traced; more than a minute of the busiest server
+
+# routing
+ROUTE_FILE_MAX_BYTES = 32 * MIB  # of a list of instances; 65535 with the longest names take 24 MiB
+ROUTE_LOG_MAX_BYTES = 64 * MIB  # of a log before it starts anew; about 400,000 decisions, and the last one is kept too
+ROUTE_LINE_MAX_BYTES = 32 * MIB  # of one line of it; the first line names every instance
 
 # forms
 FORM_FIELDS_MAX = 64  # the transcription endpoint has 12 parameters

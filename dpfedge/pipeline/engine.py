@@ -14,17 +14,21 @@ from typing import Any
 
 import cbor2
 
+from dpfedge.backend.api import Array
 from dpfedge.binding import Bound
 from dpfedge.errors import PackageError, StageDied, StageError, UsageError, WouldBlock
-from dpfedge.limits import REQUESTS_MAX
+from dpfedge.limits import REQUESTS_MAX, STAGE_START_MAX_S
 from dpfedge.link import LAST, Arena, Producer
 from dpfedge.pipeline.checking import Checking
 from dpfedge.pipeline.graph import Graph
-from dpfedge.pipeline.messages import crowded, send_map, send_text
+from dpfedge.pipeline.links import SINK
+from dpfedge.pipeline.messages import crowded, send_array, send_bytes, send_map, send_text
 from dpfedge.pipeline.observer import Observe, tapped_consumer, tapped_producer
 from dpfedge.pipeline.parent import Zygote
-from dpfedge.pipeline.prepare import Prepared
+from dpfedge.pipeline.plan import Plan
+from dpfedge.pipeline.prepare import Prepared, PreparedFile
 from dpfedge.pipeline.processes import memory_of
+from dpfedge.pipeline.shortage import names_shortage
 from dpfedge.pipeline.sink import Receiver, Sink
 from dpfedge.pipeline.supervisor import Supervisor, Watcher
 from dpfedge.stage.api import Kind, Mode
@@ -41,31 +45,36 @@ class Engine:
     def __init__(
         self,
         zygote: Zygote,
-        bound: Bound,
+        plan: Plan,
         watcher: Watcher,
         checking: Checking | None = None,
         observe: Observe | None = None,
     ) -> None:
-        self.bound, self._checking = bound, checking
-        self.observer = None if observe is None else observe(bound)
+        self.plan, self._checking = plan, checking
+        self.observer = None if observe is None else observe(self.bound)
         """Told of this runtime's requests; None when nobody looks."""
-        self.graph = Graph.of_package(bound.package)
+        self.graph = plan.graph
         self.arena = Arena.create(self.graph.links(), requests=REQUESTS_MAX)
-        self.supervisor = Supervisor(zygote, self.graph, self.arena, watcher)
+        self.supervisor = Supervisor(zygote, self.graph, self.arena, watcher, self._idle)
         tap = None if self.observer is None else self.observer.tap
         self._source: Mapping[str, Producer] = {
             name: tapped_producer(self.arena.producer(f"source.{name}", _OWNER), tap) for name in self.graph.names
         }
-        self._sink = Sink(self.arena, self.graph.names, _OWNER, lambda consumer: tapped_consumer(consumer, tap))
+        self._given: Mapping[tuple[str, str], Producer] = {
+            place: tapped_producer(self.arena.producer(link, _OWNER), tap)
+            for place, link in self.graph.drawn.given.items()
+        }
+        self._sink = Sink(self.arena, _ends(self.graph), _OWNER, lambda consumer: tapped_consumer(consumer, tap))
         self._pid = os.getpid()
         self._stopped = False
         self._stop_lock = threading.Lock()
 
     @classmethod
-    def start(cls, prepared: Prepared, watcher: Watcher, observe: Observe | None = None) -> Engine:
+    @names_shortage
+    def start(cls, prepared: Prepared | PreparedFile, watcher: Watcher, observe: Observe | None = None) -> Engine:
         """Fork every stage; returns before they are warm. Takes over `prepared`, also when it fails."""
         try:
-            engine = cls(prepared.zygote, prepared.bound, watcher, prepared.checking, observe)
+            engine = cls(prepared.zygote, prepared.plan, watcher, prepared.checking, observe)
         except BaseException:
             prepared.close()
             raise
@@ -77,24 +86,21 @@ class Engine:
         return engine
 
     def _launch(self) -> None:
-        package = self.bound.package
-        digest = package.manifest_sha256.hex()
-        setup = {"chosen": self.bound.chosen.record(), "path": str(package.path), "manifest": digest}
-        seal = self.bound.sidecar
-        files = [package.fileno()] if seal is None else [package.fileno(), seal.package.fileno()]
-        self.supervisor.start(files, setup, self.bound.board.placement, self._heaviest_first())
+        plan = self.plan
+        start_s = self.graph.budgets.start_s or STAGE_START_MAX_S
+        self.supervisor.start(plan.files(), plan.setup(), plan.board.placement, plan.heaviest_first(), start_s)
         self._sink.start()
 
-    def _heaviest_first(self) -> list[str]:
-        """Stages by the size of their weights: the one that takes longest to load begins first."""
-        package, models = self.bound.package, self.bound.target.models
+    @property
+    def bound(self) -> Bound:
+        """The package this was opened with; UsageError when a pipeline file names none."""
+        if self.plan.bound is None:
+            raise UsageError("the pipeline has no package", where=self.plan.name, remedy="add package: to its file")
+        return self.plan.bound
 
-        def weight(model: str) -> int:
-            sections = {name for graph in models[model].graphs.values() for name in graph.weights}
-            return sum(package.find(name).size for name in sections)
-
-        nodes = [node for node in self.graph.stages if node.model in models]
-        return [node.name for node in sorted(nodes, key=lambda node: weight(node.model), reverse=True)]
+    def _idle(self, name: str) -> bool:
+        """Whether no request is open: any may have something to do with any stage."""
+        return not self.arena.requests.keys()
 
     def wait_ready(self) -> None:
         """Block until every stage is warm and every byte of the package was checked.
@@ -181,6 +187,25 @@ class Engine:
                 raise StageDied(f"the stage is {state.state}", stage=name, remedy="try again in a moment")
         return route
 
+    def send_to(self, place: tuple[str, str], key: int, data: Array | bytes, **fields: Any) -> None:
+        """One message into a port that the caller feeds, written straight into its slot; WouldBlock when it is full.
+
+        `data`: a text as UTF-8, or an array of the port's dtype. `fields` as in `send_bytes`.
+        """
+        producer = self._given[place]
+        if isinstance(data, bytes):
+            send_bytes(producer, key, Kind.DATA, data, **fields)
+        else:
+            send_array(producer, key, Kind.DATA, data, **fields)
+
+    def end_of(self, place: tuple[str, str], key: int, kind: Kind, **fields: Any) -> None:
+        """END or FLUSH of a port that the caller feeds; WouldBlock when its link is full."""
+        send_bytes(self._given[place], key, kind, b"", last=kind is Kind.END, **fields)
+
+    def send_settings(self, stage: str, settings: Mapping[str, Any]) -> None:
+        """What a stage is to do otherwise from now on; WouldBlock when its link is full."""
+        send_map(self._source[stage], 0, Kind.SETTINGS, settings)
+
     def send_start(self, stage: str, key: int, options: Mapping[str, Any]) -> None:
         """A request's first message to a stage; WouldBlock when its link is full, InputError when it is too long."""
         send_map(self._source[stage], key, Kind.START, options)
@@ -228,13 +253,15 @@ class Engine:
         stages = {
             name: {
                 "state": state.state, "pid": state.pid, "restarts": state.restarts, "load_ms": state.load_ms,
-                "warm_ms": state.warm_ms, "facts": dict(state.facts), **held(state.pid),
+                "warm_ms": state.warm_ms, "facts": dict(state.facts), "process": state.unit,
+                "refused": list(state.refused), **held(state.pid),
             }
             for name, state in self.supervisor.stages.items()
         }  # fmt: skip
         own = {"pid": os.getpid(), **held(os.getpid())}
         zygote = {"pid": self.supervisor.zygote_pid, **held(self.supervisor.zygote_pid)}
-        sidecar, stale = self.bound.sidecar, [str(line) for line in self.bound.stale]
+        bound = self.plan.bound
+        sidecar, stale = (bound.sidecar, [str(line) for line in bound.stale]) if bound is not None else (None, [])
         seal = {"path": None if sidecar is None else str(sidecar.package.path), "stale": stale}
         arena = {"nbytes": self.arena.nbytes, "sealed": self.arena.sealed}
         links = self.link_stats()
@@ -259,4 +286,13 @@ class Engine:
             self.arena.close()
             if self._checking is not None:
                 self._checking.stop()
-            self.bound.close()
+            if self.plan.bound is not None:
+                self.plan.bound.close()
+
+
+def _ends(graph: Graph) -> list[tuple[str, str, str]]:
+    """(stage, port, link) of everything that leads to the caller, each stage's report behind what it reports on."""
+    taken = [(stage, port, link) for link, (stage, port) in graph.drawn.taken.items()]
+    return [
+        end for name in graph.names for end in (*(one for one in taken if one[0] == name), (name, "", f"{name}.{SINK}"))
+    ]

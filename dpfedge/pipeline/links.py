@@ -93,7 +93,7 @@ def _place(links: Sequence[Any], index: int, where: str) -> str:
 def _join(link: Mapping[str, Any], ports: Mapping[str, Ports], where: str) -> Join:
     output, given = _find(link["from"], {name: one.outputs for name, one in ports.items()}, "output", where)
     to = [link["to"]] if isinstance(link["to"], str) else list(link["to"])
-    inputs = []
+    inputs: list[tuple[str, str]] = []
     for text in to:
         place, taken = _find(text, {name: one.inputs for name, one in ports.items()}, "input", where)
         if (wrong := difference(given, taken)) is not None:
@@ -102,6 +102,9 @@ def _join(link: Mapping[str, Any], ports: Mapping[str, Ports], where: str) -> Jo
                 f"the ports do not fit: {what}", where=where, found=f"{link['from']} gives {ours}",
                 allowed=f"{text} takes {theirs}", remedy="put a stage between them that converts it",
             )  # fmt: skip
+        if place[0] in dict(inputs):
+            remedy = "give it one input, or a stage between them"
+            raise ConfigError("a link to two inputs of one stage", where=where, found=text, remedy=remedy)
         inputs.append(place)
     full = link.get("policy", "block")
     return Join(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages over links: a lease seen as a `Message`, texts and small maps sent at once; no tensor is touched here."""
+"""Messages over links: a lease seen as a `Message`; small maps, and what the caller sends, written into slots."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from dpfedge.backend.api import Array
 from dpfedge.errors import InputError, LinkError
 from dpfedge.link import LAST, PARTIAL, Lease, Producer
 from dpfedge.stage.api import Kind
+from dpfedge.tensors import DTYPE_CODES, dtype_name
 
-__all__ = ["LinkMessage", "crowded", "send_bytes", "send_map", "send_text"]
+__all__ = ["LinkMessage", "crowded", "send_array", "send_bytes", "send_map", "send_text"]
 
 
 class LinkMessage:
     """A lease seen as a `Message`."""
 
-    __slots__ = ("_lease", "captured_ns", "kind", "last", "partial", "port", "turn")
+    __slots__ = ("_lease", "_own", "captured_ns", "kind", "last", "nbytes", "partial", "port", "turn")
 
     def __init__(self, lease: Lease, port: str = "") -> None:
         self._lease, self.port = lease, port
+        self._own: Array | None = None
+        self.nbytes = lease.nbytes
         self.kind = Kind(lease.kind)
         self.turn = lease.turn
         self.captured_ns = lease.captured_ns
@@ -31,21 +34,34 @@ class LinkMessage:
 
     def array(self) -> Array:
         """The payload in place, read-only."""
-        return self._lease.array()
+        return self._lease.array() if self._own is None else self._own
 
     def text(self) -> str:
         """The payload as UTF-8."""
-        return str(self._lease.view, "utf-8")
+        return str(self._bytes(), "utf-8")
 
     def map(self) -> Mapping[str, Any]:
         """The payload as a CBOR map."""
         try:
-            found = cbor2.loads(self._lease.view)
+            found = cbor2.loads(self._bytes())
         except cbor2.CBORDecodeError as error:
             raise LinkError("payload is no CBOR", where=f"message {self.kind.name}", found=str(error)) from error
         if not isinstance(found, dict):
             raise LinkError("payload is not a map", where=f"message {self.kind.name}", found=type(found).__name__)
         return found
+
+    def keep(self) -> None:
+        """Move the payload to memory of this process' own and end the lease: one copy, for whoever asks to count."""
+        self._own = self._lease.array().copy()
+        self._lease.release()
+
+    @property
+    def kept(self) -> bool:
+        """Whether the payload is this process' own by now."""
+        return self._own is not None
+
+    def _bytes(self) -> memoryview:
+        return self._lease.view if self._own is None else self._own.data.cast("B")
 
     def release(self) -> None:
         """End the lease; a second call does nothing."""
@@ -67,6 +83,23 @@ def send_map(producer: Producer, key: int, kind: Kind, data: Mapping[str, Any], 
     send_bytes(producer, key, kind, cbor2.dumps(dict(data)), **fields)
 
 
+def send_array(
+    producer: Producer, key: int, kind: Kind, array: Array, *, turn: int = 0, last: bool = False, **fields: Any
+) -> None:
+    """Write an array into a slot and send it at once; WouldBlock when the link is full, InputError when it cannot fit.
+
+    This one write is where the caller's data enters the pipeline; no stage writes it again.
+    """
+    if array.nbytes > producer.slot_bytes:
+        raise _too_long(producer, array.nbytes)
+    loan = producer.loan(array.nbytes)
+    loan.array(array.dtype, array.shape)[...] = array
+    producer.send(
+        loan, kind=int(kind), request=key, turn=turn, dtype=DTYPE_CODES[dtype_name(array.dtype)], shape=array.shape,
+        nbytes=array.nbytes, flags=LAST if last else 0, **fields,
+    )  # fmt: skip
+
+
 def send_bytes(
     producer: Producer,
     key: int,
@@ -81,13 +114,17 @@ def send_bytes(
 ) -> None:
     """Send a small payload at once; WouldBlock when the link is full, InputError when it can never fit."""
     if len(data) > producer.slot_bytes:
-        raise InputError(
-            "the text is too long", where=f"link {producer.link}", found=f"{len(data)} bytes",
-            allowed=f"{producer.slot_bytes} bytes", remedy="send less at once",
-        )  # fmt: skip
+        raise _too_long(producer, len(data))
     loan = producer.loan(len(data))
     loan.view[: len(data)] = data
     producer.send(
         loan, kind=int(kind), request=key, turn=turn, nbytes=len(data), captured_ns=captured_ns,
         deadline_ns=deadline_ns, urgency=urgency, flags=LAST if last else 0,
+    )  # fmt: skip
+
+
+def _too_long(producer: Producer, nbytes: int) -> InputError:
+    return InputError(
+        "the message is too long", where=f"link {producer.link}", found=f"{nbytes} bytes",
+        allowed=f"{producer.slot_bytes} bytes", remedy="send less at once",
     )  # fmt: skip

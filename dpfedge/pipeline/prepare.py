@@ -14,18 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpfedge.errors import SignatureError
 from dpfedge.pipeline.checking import Checking, is_weights
 from dpfedge.pipeline.parent import Zygote
+from dpfedge.pipeline.shortage import names_shortage
 
 if TYPE_CHECKING:
     from dpfedge.binding import Bound
     from dpfedge.package import Package
+    from dpfedge.pipeline.plan import Plan
     from dpfedge.store import Installed, Located
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "PreparedFile", "prepare", "prepare_file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class Prepared:
     checking: Checking | None = None
     """The check of the weights, where it was asked for; it may go on."""
 
+    @property
+    def plan(self) -> Plan:
+        """What an engine starts; ConfigError when the package's pipeline is none."""
+        from dpfedge.pipeline.plan import Plan
+
+        return Plan.of_package(self.bound)
+
     def close(self) -> None:
         """Give both back, when nothing is started with them."""
         self.zygote.stop(0.0)
@@ -47,6 +56,48 @@ class Prepared:
         self.bound.close()
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedFile:
+    """A checked pipeline file on this machine, and the process that will fork its stages."""
+
+    zygote: Zygote
+    plan: Plan
+    checking: Checking | None = None
+
+    def close(self) -> None:
+        """Give all back, when nothing is started with it."""
+        self.zygote.stop(0.0)
+        if self.checking is not None:
+            self.checking.stop()
+        if self.plan.bound is not None:
+            self.plan.bound.close()
+
+
+@names_shortage
+def prepare_file(path: Path, *, board: str = "auto", **options: Any) -> PreparedFile:
+    """As `prepare`, for a pipeline file; `options` are those of `prepare`, for the package that the file names.
+
+    ConfigError names file and line, of ports that do not fit both; and whatever `prepare` raises.
+    """
+    from dpfedge.pipeline.plan import PipelineFile, Plan
+
+    file = PipelineFile.load(path)
+    if file.package is not None:
+        prepared = prepare(file.package, board=board, **options)
+        try:
+            return PreparedFile(
+                prepared.zygote, Plan.of_file(file, prepared.bound.board, prepared.bound), prepared.checking
+            )
+        except BaseException:
+            prepared.close()
+            raise
+    from dpfedge.binding.here import look
+
+    plan = Plan.of_file(file, look(board).board, None)
+    return PreparedFile(Zygote(), plan)
+
+
+@names_shortage
 def prepare(
     package: str | Path | Located,
     *,

@@ -20,8 +20,10 @@ from dpfedge.pipeline.messages import LinkMessage, send_map
 from dpfedge.stage.api import TURN_STRIDE, Adjusts, Kind, Mode, Settles, Stage, Steps, Wait
 from dpfedge.stage.failure import describe
 
-__all__ = ["StageRunner"]
+__all__ = ["WAITED", "StageRunner"]
 
+WAITED = "it waited for input"
+"""Part of what a stage says that passed a deadline without anything to do."""
 
 _SPACE_WAIT_NS = 5_000_000
 Report = Callable[[Mapping[str, Any]], None]
@@ -238,9 +240,9 @@ def _expired(active: _Active) -> bool:
 def _check_deadline(active: _Active, now: int) -> None:
     late = now - active.io.deadline_ns
     if active.io.deadline_ns and late >= 0:
-        raise DeadlineExceeded(
-            "the deadline has passed", found=f"{late / 1e6:.1f} ms late", remedy="allow more time, or ask for less"
-        )
+        waited = f", {WAITED}" if active.wait is Wait.INPUT and not active.io.inbox else ""
+        found, remedy = f"{late / 1e6:.1f} ms late{waited}", "allow more time, or ask for less"
+        raise DeadlineExceeded("the deadline has passed", found=found, remedy=remedy)
 
 
 def _release(messages: deque[LinkMessage]) -> None:

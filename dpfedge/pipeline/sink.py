@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dpfedge.errors import LinkError
@@ -25,24 +25,28 @@ class Receiver(Protocol):
     """One request's end of the pipeline; called from the sink's thread, must return at once."""
 
     def receive(self, stage: str, message: LinkMessage, at_ns: int, scarce: bool) -> None:
-        """Take one message and release it; soon when `scarce`: half of the link's slots are in use."""
+        """Take one message and release it; soon when `scarce`: half of the link's slots are in use.
+
+        `message.port` is the output it came from, empty for the stage's own link with the caller.
+        """
 
 
 class Sink:
-    """Reads the sink links of `stages` and finds the receiver of each message by its request key.
+    """Reads links `ends`, each (stage, port, link), and finds the receiver of each message by its request key.
 
-    `port` may put something of its own before each consumer.
+    A stage's own link is behind those of its ports, and a stage behind those before it. `tap` may put something of its
+    own before each consumer.
     """
 
     def __init__(
         self,
         arena: Arena,
-        stages: tuple[str, ...],
+        ends: Sequence[tuple[str, str, str]],
         owner: int,
-        port: Callable[[Consumer], Consumer] = lambda consumer: consumer,
+        tap: Callable[[Consumer], Consumer] = lambda consumer: consumer,
     ) -> None:
         self._bell = arena.bell("sink")
-        self._consumers: Mapping[str, Consumer] = {name: port(arena.consumer(f"{name}.sink", owner)) for name in stages}
+        self._ends = [(stage, port, tap(arena.consumer(link, owner))) for stage, port, link in ends]
         self._receivers: dict[int, Receiver] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="dpf-sink", daemon=True)
@@ -71,27 +75,27 @@ class Sink:
             seen = self._bell.value()  # before everything that is looked at: what comes later ends the wait
             if self._stopping:
                 return
-            self._drain(len(self._consumers))
+            self._drain(len(self._ends))
             self._bell.wait(seen, None)
 
     def _drain(self, count: int) -> None:
-        """Deliver what the first `count` stages sent, a cause before its effect.
+        """Deliver what came in on the first `count` links, a cause before its effect.
 
         A stage tells the sink before it tells the next stage. So once a later stage's message is here, what it follows
         from lies in the earlier links already, and is delivered first.
         """
-        for place, (stage, consumer) in enumerate(tuple(self._consumers.items())[:count]):
+        for place, (stage, port, consumer) in enumerate(self._ends[:count]):
             while (lease := _receive(stage, consumer)) is not None:
                 self._drain(place)
-                self._deliver(stage, consumer, lease)
+                self._deliver(stage, port, consumer, lease)
 
-    def _deliver(self, stage: str, consumer: Consumer, lease: Lease) -> None:
+    def _deliver(self, stage: str, port: str, consumer: Consumer, lease: Lease) -> None:
         receiver = self._receivers.get(lease.request)
         if receiver is None:
             lease.release()
         else:
             scarce = 2 * consumer.live > consumer.slots
-            receiver.receive(stage, LinkMessage(lease), time.monotonic_ns(), scarce)
+            receiver.receive(stage, LinkMessage(lease, port), time.monotonic_ns(), scarce)
 
 
 def _receive(stage: str, consumer: Consumer) -> Lease | None:

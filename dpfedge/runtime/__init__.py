@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from dpfedge.pipeline.session import Session
     from dpfedge.runtime.asynchronous import AsyncRuntime
     from dpfedge.runtime.options import AudioFormat, Sampling
+    from dpfedge.runtime.pipeline import AsyncPipeline, Pipeline
     from dpfedge.runtime.synchronous import Runtime
 
-__all__ = ["Answer", "AsyncRuntime", "AudioFormat", "Runtime", "Sampling", "Session"]
+__all__ = ["Answer", "AsyncPipeline", "AsyncRuntime", "AudioFormat", "Pipeline", "Runtime", "Sampling", "Session"]
 
 _HOMES = {
     "Answer": "dpfedge.pipeline.answer",
+    "AsyncPipeline": "dpfedge.runtime.pipeline",
     "AsyncRuntime": "dpfedge.runtime.asynchronous",
     "AudioFormat": "dpfedge.runtime.options",
+    "Pipeline": "dpfedge.runtime.pipeline",
     "Runtime": "dpfedge.runtime.synchronous",
     "Sampling": "dpfedge.runtime.options",
     "Session": "dpfedge.pipeline.session",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from dpfedge.pipeline.observer import Observe, Observer
 from dpfedge.pipeline.placement import place
 from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.pipeline.session import Session, push_audio, when_space
+from dpfedge.runtime.dispatcher import Dispatcher
 from dpfedge.runtime.options import AudioFormat, Sampling
 from dpfedge.stage.api import Mode
 
@@ -32,7 +33,7 @@ __all__ = ["AsyncRuntime"]
 class AsyncRuntime:
     """A running pipeline, for one event loop. Make it with `open`."""
 
-    def __init__(self, engine: Engine, dispatcher: _Dispatcher, observer: Observer | None = None) -> None:
+    def __init__(self, engine: Engine, dispatcher: Dispatcher, observer: Observer | None = None) -> None:
         self._engine, self._dispatcher, self._observer = engine, dispatcher, observer
         dispatcher.observer = observer
 
@@ -70,7 +71,7 @@ class AsyncRuntime:
 
         A package that `prepare` bound before is taken over as it is. `observe` makes what is told of its work.
         """
-        dispatcher = _Dispatcher(asyncio.get_running_loop())
+        dispatcher = Dispatcher(asyncio.get_running_loop())
 
         def start() -> Engine:
             if isinstance(package, Prepared):
@@ -268,35 +269,6 @@ class AsyncRuntime:
             await when_space(self._engine, key, partial(self._engine.send_start, stage, key, options))
         if feeder is not None:
             await feeder(key)
-
-
-class _Dispatcher:
-    """Hears of stages from the supervisor's thread and tells the requests they concern, on the loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.open: dict[int, Feed | Session] = {}
-        self.observer: Observer | None = None
-
-    def stage_ready(self, name: str) -> None:
-        """Only an observer waits for it: what a restarted stage has to do is in its links already."""
-        if self.observer is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self.observer.stage_ready, name)
-
-    def stage_died(self, name: str) -> None:
-        """Pass the death on to the loop."""
-        try:
-            self._loop.call_soon_threadsafe(self._died, name)
-        except RuntimeError:  # the loop is closed, and every request with it
-            return
-
-    def _died(self, name: str) -> None:
-        if self.observer is not None:
-            self.observer.stage_died(name)
-        error = StageDied("its process died while it held the request", stage=name, remedy="it is restarted; try again")
-        for request in tuple(self.open.values()):
-            request.stage_died(name, error)
 
 
 def _starts(mode: Mode, route: tuple[str, ...], extra: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

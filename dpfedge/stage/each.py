@@ -7,7 +7,8 @@ It passes ends and flushes on, releases what it was given, counts, and says when
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 from dpfedge.backend.api import Budget
@@ -83,30 +84,52 @@ class Each:
         )
         return tuple(ports.outputs)
 
-    def _messages(self, io: RequestIO) -> Any:
-        open_inputs, count = set(io.inputs), 0
-        flushed: set[str] = set()
-        while open_inputs:
-            message = io.receive()
+    def _messages(self, io: RequestIO) -> Generator[Wait, None, int]:
+        inbox, count = _Inbox(io), 0
+        while inbox.open:
+            message = inbox.next()
             if message is None:
                 yield Wait.INPUT
-            elif message.kind is Kind.END:
-                open_inputs.discard(message.port)
-                message.release()
-            elif message.kind is Kind.FLUSH:
-                flushed.add(message.port)
-                message.release()
-                if flushed >= open_inputs:
-                    flushed.clear()
-                    yield from self.flush(io)
-                    yield from self.pass_on(io, Kind.FLUSH)
-            elif io.cancelled(message.turn):
-                message.release()
-            else:
-                count += 1
-                try:
+                continue
+            try:
+                if message.kind is Kind.END:
+                    inbox.open.discard(message.port)
+                elif message.kind is Kind.FLUSH:
+                    inbox.flushed.add(message.port)
+                elif not io.cancelled(message.turn):
+                    count += 1
                     yield from self.each(io, message)
-                finally:
-                    message.release()
-                yield Wait.STEP
+            finally:
+                message.release()
+            if inbox.flushed and inbox.flushed >= inbox.open:
+                inbox.flushed.clear()
+                yield from self.flush(io)
+                yield from self.pass_on(io, Kind.FLUSH)
+            yield Wait.STEP
         return count
+
+
+class _Inbox:
+    """A request's messages in order. What follows a flush on its port waits until every open port was flushed.
+
+    So a flush lies at the same place in all inputs, whatever arrives first: Chandy and Lamport's marker ("Distributed
+    Snapshots", 1985), as dataflow engines align their barriers.
+    """
+
+    def __init__(self, io: RequestIO) -> None:
+        self._io = io
+        self._behind: deque[Message] = deque()
+        self.open = set(io.inputs)
+        self.flushed: set[str] = set()
+
+    def next(self) -> Message | None:
+        """The next message that may be treated now."""
+        for waiting in tuple(self._behind):
+            if waiting.port not in self.flushed:
+                self._behind.remove(waiting)
+                return waiting
+        while (message := self._io.receive()) is not None:
+            if message.port not in self.flushed:
+                return message
+            self._behind.append(message)
+        return None

@@ -48,6 +48,8 @@ class StageKind:
     schema: Callable[[], Mapping[str, Any] | None]
     """JSON Schema of its settings; None when the class checks them itself."""
     needs_model: bool = False
+    idempotent: bool = True
+    """Whether the same request may be given to it twice: it changes nothing outside."""
 
 
 def find_kind(name: str, *, where: str, folder: Path | None = None) -> StageKind:
@@ -101,7 +103,8 @@ def _of_class(name: str, load: Callable[[], Any], where: str) -> StageKind:
             remedy="give the class an attribute `ports = Ports(inputs={...}, outputs={...})`",
         )  # fmt: skip
     make = ports if callable(ports) else lambda config, model: ports
-    return StageKind(name, make, lambda: kind, lambda: getattr(kind, "SCHEMA", None))
+    idempotent = bool(getattr(kind, "idempotent", True))
+    return StageKind(name, make, lambda: kind, lambda: getattr(kind, "SCHEMA", None), idempotent=idempotent)
 
 
 def _in_folder(name: str, where: str, folder: Path | None) -> Any:

@@ -14,7 +14,7 @@ from dpfedge.errors import ConfigError
 from dpfedge.limits import KIB
 from dpfedge.tensors import DTYPE_BYTES, DTYPES
 
-__all__ = ["RANK_MAX", "Dim", "Port", "Ports", "difference", "text_port"]
+__all__ = ["RANK_MAX", "Dim", "Port", "Ports", "accepts", "difference", "text_port"]
 
 RANK_MAX = 3  # of a message; the descriptor has place for no more
 
@@ -99,6 +99,12 @@ def difference(output: Port, port: Port) -> tuple[str, object, object] | None:
         if ours and theirs and ours != theirs:
             return name, ours, theirs
     return None
+
+
+def accepts(port: Port, dtype: str, shape: tuple[int, ...]) -> bool:
+    """Whether a message of this dtype and shape may go through the port."""
+    fits = len(shape) == len(port.shape) and all(map(_within, shape, port.shape))
+    return fits and dtype == port.dtype
 
 
 def _within(given: int | Dim, taken: int | Dim) -> bool:

@@ -28,7 +28,7 @@ def _args(*words: str) -> argparse.Namespace:
 
 
 def _bound() -> Any:
-    manifest = SimpleNamespace(name="toy", version="1", pipeline={"stages": {"llm": {"model": "m"}}})
+    manifest = SimpleNamespace(name="toy", version="1", models={}, pipeline={"stages": {"llm": {"model": "m"}}})
     package = SimpleNamespace(manifest=manifest, path=Path("toy.dpfbin"), manifest_sha256=bytes(32))
     return SimpleNamespace(package=package, board=SimpleNamespace(id="host"))
 

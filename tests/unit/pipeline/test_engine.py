@@ -54,7 +54,7 @@ CHOSEN = SimpleNamespace(record=lambda: {"target": "t"})
 class Package:
     def __init__(self, path: Path, pipeline: dict[str, Any]) -> None:
         self.path, self.closed, self.manifest_sha256 = path, 0, bytes(32)
-        self.manifest = SimpleNamespace(pipeline=pipeline, models={})
+        self.manifest = SimpleNamespace(name="toy", pipeline=pipeline, models={})
         self.file = path.open("rb")
 
     def fileno(self) -> int:
@@ -149,9 +149,10 @@ def test_start__tells_the_zygote_which_file_it_must_be(engine: Engine, package: 
     setup, fds = receive_message(theirs)
     commands = [receive_message(theirs) for _ in range(2)]
 
-    assert setup == {"chosen": {"target": "t"}, "path": str(package.path), "manifest": "00" * 32}
+    where = {"path": str(package.path), "manifest": "00" * 32, "folder": None}
+    assert setup == {"pipeline": package.manifest.pipeline, "chosen": {"target": "t"}, **where}
     assert os.fstat(fds[1]).st_ino == package.path.stat().st_ino
-    assert [command["stage"] for command, _ in commands] == ["decoder", "llm"]
+    assert [command["unit"] for command, _ in commands] == ["decoder", "llm"]
     for fd in (*fds, *(fd for _, row in commands for fd in row)):
         os.close(fd)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +73,54 @@ def test_graph__refuses(pipeline: Any, words: str) -> None:
         Graph.of(pipeline, "x.dpfbin")
 
     assert str(caught.value).startswith("x.dpfbin")
+
+
+CODE = """
+from dpfedge.stage import Dim, Each, Port, Ports
+class A(Each):
+    ports = Ports({}, {"numbers": Port("f32", (Dim("n", 1, 1000),))})
+class B(Each):
+    ports = Ports({"numbers": Port("f32", (Dim("n", 1, 1000),)), "more": Port("f32")}, {})
+"""
+DRAWN = {
+    "stages": {"b": {"kind": "code:B"}, "a": {"kind": "code:A", "speed": 3}},
+    "links": [{"from": "a.numbers", "to": "b.numbers"}],
+}
+
+
+def _drawn(folder: Path, **changes: Any) -> Graph:
+    (folder / "code.py").write_text(CODE)
+    return Graph.of({**DRAWN, **changes}, "p.yaml", folder=folder)
+
+
+def test_drawn__stages_in_order_with_ports_and_budgets(tmp_path: Path) -> None:
+    """What is drawn can be run as a whole."""
+    budgets = {"request": "2s", "start": "5s", "memory": "1MiB", "stages": {"a": "150ms"}}
+    graph = _drawn(tmp_path, budgets=budgets)
+
+    assert graph.names == ("a", "b")
+    assert graph.route(Mode.RUN) == ("a", "b")
+    assert (graph.budgets.request_ns, graph.budgets.start_s, graph.budgets.memory) == (2_000_000_000, 5.0, 1 << 20)
+    assert graph.node("a").budget_ns == 150_000_000
+    assert graph.node("a").config == {"speed": 3}
+    assert graph.drawn.given == {("b", "more"): "source.b.more"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"budgets": {"memory": "16KiB"}}, r"more memory than the budget.*of them link.*allowed 16384 bytes"),
+        ({"budgets": {"stages": {"c": "1s"}}}, "no such stage; found c; allowed b, a"),
+        ({"stages": {**DRAWN["stages"], "b": {"kind": "code:B", "sync": {"lead": "nmbers"}}}}, "no such input.*nmbers"),
+    ],
+)
+def test_drawn__refuses(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    """Before a byte of memory is mapped."""
+    with pytest.raises(ConfigError, match=words):
+        _drawn(tmp_path, **changes)
+
+
+def test_run__of_a_pipeline_that_is_not_drawn() -> None:
+    """The voice chain has modes of its own."""
+    with pytest.raises(ConfigError, match="no drawn graph"):
+        _graph("llm").route(Mode.RUN)

@@ -123,7 +123,7 @@ def test_cancelled__is_the_owners_word(rig: Any, io: LinkIO) -> None:
 
 def test_text__longer_than_a_slot_is_the_callers_mistake(rig: Any) -> None:
     """Not a broken link."""
-    with pytest.raises(InputError, match=r"source\.llm: the text is too long; found 8193 bytes; allowed 8192 bytes"):
+    with pytest.raises(InputError, match=r"source\.llm: the message is too long; found 8193 bytes; allowed 8192 bytes"):
         send_text(rig.producer("source.llm"), 1, Kind.TEXT, "x" * 8193)
     assert rig.held() == {}
 

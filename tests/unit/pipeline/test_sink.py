@@ -41,7 +41,7 @@ class Receiver:
 @pytest.fixture
 def sink(rig: Any) -> Iterator[Sink]:
     """A running sink."""
-    one = Sink(rig.arena, STAGES, 77)
+    one = Sink(rig.arena, [(name, "", f"{name}.sink") for name in STAGES], 77)
     one.start()
     yield one
     one.stop()
@@ -94,7 +94,7 @@ def test_scarce__when_half_of_the_slots_are_in_use(rig: Any, sink: Sink) -> None
 
 def test_stop__before_start_and_twice(rig: Any) -> None:
     """An engine that failed to start stops its sink, too."""
-    one = Sink(rig.arena, STAGES, 77)
+    one = Sink(rig.arena, [(name, "", f"{name}.sink") for name in STAGES], 77)
     one.stop()
     one.stop()
 

@@ -11,7 +11,7 @@ from typing import Any
 from dpfedge.errors import Busy, StageDied, UsageError, WouldBlock
 from dpfedge.pipeline.graph import ROUTES
 from dpfedge.runtime import AsyncRuntime
-from dpfedge.runtime.asynchronous import _Dispatcher
+from dpfedge.runtime.dispatcher import Dispatcher
 from dpfedge.stage.api import Kind, Mode
 
 DIED = StageDied("died", stage="llm")
@@ -110,7 +110,7 @@ class Car:
 
     def __init__(self, **options: Any) -> None:
         self.engine = ToyEngine(**options)
-        self.dispatcher = _Dispatcher(asyncio.get_running_loop())
+        self.dispatcher = Dispatcher(asyncio.get_running_loop())
         self.runtime = AsyncRuntime(self.engine, self.dispatcher)  # type: ignore[arg-type]
 
     def nothing_open(self) -> bool:

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a start needs of a pipeline, in one record: a bound package, or a pipeline file on this machine, in.
+
+It starts nothing. A pipeline file is code's companion: its stages may be classes beside it, so it is trusted as code
+is; the package it names is checked as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpfedge.config import check, load_yaml, plain
+from dpfedge.pipeline.graph import Graph
+from dpfedge.pipeline.section import FILE_SCHEMA, check_pipeline
+
+if TYPE_CHECKING:
+    from dpfedge.binding import Bound
+    from dpfedge.hardware.board import Board
+
+__all__ = ["PipelineFile", "Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFile:
+    """A checked pipeline file. `package`: the one its stages' models are in, None when they have none."""
+
+    path: Path
+    name: str
+    package: Path | None
+    section: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, path: Path) -> PipelineFile:
+        """Read and check `path`; ConfigError names file, line and the nearest known word."""
+        data = load_yaml(path)
+        check(data, FILE_SCHEMA, path)
+        check_pipeline(data["pipeline"], str(path), path.parent)
+        package = data.get("package")
+        return cls(path, data["name"], None if package is None else path.parent / package, plain(data["pipeline"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph, where it runs, and what its stages' processes are told of it."""
+
+    name: str
+    graph: Graph
+    board: Board
+    section: Mapping[str, Any]
+    bound: Bound | None = None
+    folder: Path | None = None
+
+    @classmethod
+    def of_package(cls, bound: Bound) -> Plan:
+        """A package's own pipeline."""
+        manifest = bound.package.manifest
+        return cls(manifest.name, Graph.of_package(bound.package), bound.board, manifest.pipeline, bound)
+
+    @classmethod
+    def of_file(cls, file: PipelineFile, board: Board, bound: Bound | None) -> Plan:
+        """A pipeline file with the models of `bound`; ConfigError names what does not fit."""
+        folder = file.path.resolve().parent
+        known = {} if bound is None else {name: model.config for name, model in bound.package.manifest.models.items()}
+        graph = Graph.of(file.section, str(file.path), known, folder)
+        return cls(file.name, graph, board, file.section, bound, folder)
+
+    def setup(self) -> dict[str, Any]:
+        """What the stages' parent is told."""
+        setup = {"pipeline": self.section, "folder": None if self.folder is None else str(self.folder)}
+        if self.bound is None:
+            return setup
+        package = self.bound.package
+        chosen, digest = self.bound.chosen.record(), package.manifest_sha256.hex()
+        return {**setup, "chosen": chosen, "path": str(package.path), "manifest": digest}
+
+    def files(self) -> list[int]:
+        """Descriptors of the package and its sidecar; they stay theirs."""
+        if self.bound is None:
+            return []
+        seal = self.bound.sidecar
+        return [self.bound.package.fileno(), *([] if seal is None else [seal.package.fileno()])]
+
+    def heaviest_first(self) -> list[str]:
+        """Stages by the size of their weights: the one that takes longest to load begins first."""
+        if self.bound is None:
+            return []
+        package, models = self.bound.package, self.bound.target.models
+
+        def weight(model: str) -> int:
+            sections = {name for graph in models[model].graphs.values() for name in graph.weights}
+            return sum(package.find(name).size for name in sections)
+
+        nodes = [node for node in self.graph.stages if node.model in models]
+        return [node.name for node in sorted(nodes, key=lambda node: weight(node.model), reverse=True)]

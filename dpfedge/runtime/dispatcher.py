@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the supervisor's thread to the event loop: what happens to stages in, told to the requests they concern."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Protocol
+
+from dpfedge.errors import DpfError, StageDied
+from dpfedge.pipeline.observer import Observer
+
+__all__ = ["Dispatcher", "Waiting"]
+
+
+class Waiting(Protocol):
+    """One request's end; everything is called on the loop."""
+
+    def stage_died(self, stage: str, error: DpfError) -> Any:
+        """A stage's process ended."""
+
+    def fail(self, error: DpfError) -> None:
+        """The request can go on no more."""
+
+
+class Dispatcher:
+    """Hears of stages from the supervisor's thread and tells the requests they concern, on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.open: dict[int, Waiting] = {}
+        """Request key → who waits for it."""
+        self.observer: Observer | None = None
+
+    def stage_ready(self, name: str) -> None:
+        """Only an observer waits for it: what a restarted stage has to do is in its links already."""
+        if self.observer is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.observer.stage_ready, name)
+
+    def stage_died(self, name: str) -> None:
+        """Pass the death on to the loop."""
+        try:
+            self._loop.call_soon_threadsafe(self._died, name)
+        except RuntimeError:  # the loop is closed, and every request with it
+            return
+
+    def _died(self, name: str) -> None:
+        if self.observer is not None:
+            self.observer.stage_died(name)
+        error = StageDied("its process died while it held the request", stage=name, remedy="it is restarted; try again")
+        for request in tuple(self.open.values()):
+            request.stage_died(name, error)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn graphs in real processes: the example, deaths, a stage that is never ready, and two stages in one process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpfedge import Pipeline
+from dpfedge.errors import StageDied, StageError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "two-stages"
+CODE = """
+import time
+import numpy as np
+from dpfedge.stage import Dim, Each, Kind, Port, Ports
+
+NUMBERS = Port("f32", (Dim("n", 1, 1000),))
+
+class Slow(Each):
+    ports = Ports({"numbers": NUMBERS}, {"numbers": NUMBERS})
+    def each(self, io, message):
+        time.sleep(self.config.get("seconds", 0))
+        slot = yield from io.loan("numbers", message.array().shape, "f32")
+        np.add(message.array(), 1, out=slot.array)
+        slot.send(len(slot.array), kind=Kind.DATA, turn=message.turn, captured_ns=message.captured_ns)
+
+class Never(Slow):
+    def warm(self):
+        time.sleep(3600)
+"""
+CHAIN = """name: chain
+pipeline:
+  stages:
+    a: {kind: "code:Slow"}
+    b: {kind: "code:Slow", seconds: SECONDS}
+    c: {kind: "code:Slow"}
+  links:
+    - {from: a.numbers, to: b.numbers}
+    - {from: b.numbers, to: c.numbers}
+"""
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Callable[..., Path]:
+    """A pipeline file of three stages; `seconds` is what the second takes for a message."""
+
+    def make(seconds: float = 0, **changes: str) -> Path:
+        (tmp_path / "code.py").write_text(CODE)
+        text = CHAIN.replace("SECONDS", str(seconds))
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        (tmp_path / "chain.yaml").write_text(text)
+        return tmp_path / "chain.yaml"
+
+    return make
+
+
+def _sums(pipeline: Pipeline, count: int = 3) -> list[float]:
+    with pipeline.request() as request:
+        for number in range(count):
+            request.send("a.numbers", np.full(4, number, np.float32))
+        request.finish()
+        return [float(output.array[0]) for output in request.outputs() if output.port == "numbers"]
+
+
+def test_example__says_what_it_hears(tmp_path: Path) -> None:
+    """Copied elsewhere, as a newcomer would; 40 lines without the blank ones."""
+    shutil.copytree(EXAMPLE, tmp_path / "mine")
+    lines = [line for path in (tmp_path / "mine").iterdir() for line in path.read_text().splitlines() if line.strip()]
+    done = subprocess.run([sys.executable, "mine/main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert (done.stdout, done.returncode) == ("quiet loud\n", 0), done.stderr
+    assert len([line for line in lines if "SPDX" not in line]) <= 40
+
+
+def test_pipeline__three_processes_and_no_copy(chain: Callable[..., Path]) -> None:
+    """Every message once, in order."""
+    with Pipeline.open(chain()) as pipeline:
+        assert _sums(pipeline, 20) == [number + 3 for number in range(20)]
+        status = pipeline.status()
+        assert len({stage["pid"] for stage in status["stages"].values()}) == 3
+        assert sum(link["copies"] for link in status["links"].values()) == 0
+        assert status["pipeline"] == "chain"
+
+
+def test_killed_stage__comes_back_and_the_request_has_its_error(chain: Callable[..., Path]) -> None:
+    """The caller is told which stage within a second; the next request works."""
+    with Pipeline.open(chain(0.2)) as pipeline:
+        pid = pipeline.status()["stages"]["b"]["pid"]
+        with pipeline.request() as request:
+            request.send("a.numbers", np.zeros(4, np.float32))
+            threading.Timer(0.1, os.kill, (pid, signal.SIGKILL)).start()
+            with pytest.raises(StageDied) as caught:
+                list(request.outputs())
+        assert caught.value.stage == "b"
+        assert _sums(pipeline, 1) == [3.0]
+        assert pipeline.status()["stages"]["b"]["pid"] != pid
+
+
+def test_killed_stage__is_asked_again_when_nothing_was_given(chain: Callable[..., Path]) -> None:
+    """A request that had only begun is begun once more; its caller sees nothing of the death."""
+    with Pipeline.open(chain()) as pipeline, pipeline.request() as request:
+        pid = pipeline.status()["stages"]["b"]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        end = time.monotonic() + 30
+        while pipeline.status(memory=False)["stages"]["b"]["pid"] in (0, pid) and time.monotonic() < end:
+            time.sleep(0.01)
+        request.send("a.numbers", np.zeros(4, np.float32))
+        request.finish()
+        assert [float(output.array[0]) for output in request.outputs() if output.port == "numbers"] == [3.0]
+
+
+def test_stage__that_is_never_ready(chain: Callable[..., Path]) -> None:
+    """Its budget is the bound; the error names it and nothing is left running."""
+    path = chain(**{"links:": "budgets: {start: 2s}\n  links:", 'b: {kind: "code:Slow"': 'b: {kind: "code:Never"'})
+
+    with pytest.raises(StageError) as caught:
+        Pipeline.open(path)
+    assert caught.value.stage == "b"
+
+
+def test_requests__of_many_threads(chain: Callable[..., Path]) -> None:
+    """Each gets its own answers."""
+    with Pipeline.open(chain()) as pipeline:
+        got: dict[int, list[float]] = {}
+
+        def ask(number: int) -> None:
+            with pipeline.request() as request:
+                for part in range(10):
+                    request.send("a.numbers", np.full(4, 100 * number + part, np.float32))
+                request.finish()
+                outputs: Any = request.outputs()
+                got[number] = [float(output.array[0]) for output in outputs if output.port == "numbers"]
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert got == {number: [100 * number + part + 3 for part in range(10)] for number in range(8)}
