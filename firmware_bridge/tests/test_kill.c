@@ -34,6 +34,7 @@ typedef struct {
 static Board *board;
 static dpf_arena arena;
 
+static int looked, seen_dead;
 static int counted[3]; /* kills of: the producer, consumers, producer and consumers at once */
 
 typedef struct {
@@ -52,6 +53,7 @@ static uint64_t mix(uint64_t value) {
 static void produce(uint32_t owner) {
     dpf_ring ring;
     CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK && dpf_ring_attach_producer(&ring, owner) == DPF_OK);
+    dpf_process_sign(&ring.control->process, owner);
     while (!board->quit) {
         dpf_descriptor d = {0};
         uint32_t seen = dpf_bell_value(ring.producer_bell);
@@ -87,6 +89,7 @@ static void consume(uint32_t owner, uint32_t place) {
     dpf_ring ring;
     uint64_t last = 0;
     CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK && dpf_ring_attach_consumer(&ring, place, owner) == DPF_OK);
+    dpf_process_sign(&ring.control->place[place].process, owner);
     while (!board->quit) {
         dpf_descriptor d;
         uint32_t seen = dpf_bell_value(ring.consumer_bell[place]);
@@ -120,6 +123,13 @@ static Side spawn(uint32_t role) {
     return side;
 }
 
+/* What whoever has no pidfd of a side can know of it: whether it signed, and its process is dead. */
+static bool found_dead(const Side *side) {
+    dpf_ring ring;
+    CHECK(dpf_arena_ring(&arena, 0, &ring) == DPF_OK);
+    return dpf_process_gone(side->role == PRODUCER ? &ring.control->process : &ring.control->place[side->role].process, side->owner);
+}
+
 static void reclaim(uint32_t owner) {
     CHECK(dpf_arena_reclaim(&arena, owner, NULL) == DPF_OK);
     dpf_arena_wake(&arena);
@@ -129,12 +139,15 @@ static void reclaim(uint32_t owner) {
 static void bury(Side *side) {
     struct pollfd gone = {.fd = side->pidfd, .events = POLLIN};
     CHECK(poll(&gone, 1, PATIENCE_MS) == 1);
+    looked += 1;
+    seen_dead += found_dead(side); /* not one that died before it signed */
     CHECK(waitpid(side->pid, NULL, 0) == side->pid);
     close(side->pidfd);
     reclaim(side->owner);
 }
 
-static void kill_and_replace(Side *side) {
+static void kill_and_replace(Side *side, bool living) {
+    if (living) CHECK(!found_dead(side));
     kill(side->pid, SIGKILL);
     bury(side);
     *side = spawn(side->role);
@@ -180,7 +193,7 @@ static void check_all_free(void) {
 static void kill_some(Side *sides, uint64_t *seed, int turn) {
     uint64_t who = next_random(seed) % (2 * SIDES);
     if (who >= SIDES) {
-        kill_and_replace(&sides[who - SIDES]);
+        kill_and_replace(&sides[who - SIDES], true);
         counted[who - SIDES == PRODUCER ? 0 : 1]++;
         return;
     }
@@ -189,7 +202,7 @@ static void kill_some(Side *sides, uint64_t *seed, int turn) {
         if (role != who || all) kill(sides[role].pid, SIGKILL);
     }
     for (uint32_t role = 0; role < SIDES; role++) {
-        if (role != who || all) kill_and_replace(&sides[role]);
+        if (role != who || all) kill_and_replace(&sides[role], false);
     }
     counted[who == PRODUCER && !all ? 1 : 2]++;
 }
@@ -209,8 +222,8 @@ static void kill_sides(int kills) {
     uint64_t kept = recoveries < 64 ? recoveries : 64;
     qsort(recovery, kept, sizeof *recovery, ascending);
     printf("kill: ok, %d kills: the producer %d times, a consumer or both %d times, producer and consumers %d times; "
-           "%llu and %llu messages; from restart to the third message %.2f ms P50, %.2f ms at most\n",
-           kills, counted[0], counted[1], counted[2], (unsigned long long)board->received[0],
+           "%d of %d deaths seen without a pidfd; %llu and %llu messages; from restart to the third message %.2f ms P50, %.2f ms at most\n",
+           kills, counted[0], counted[1], counted[2], seen_dead, looked, (unsigned long long)board->received[0],
            (unsigned long long)board->received[1], (double)recovery[kept / 2] / 1e6, (double)recovery[kept - 1] / 1e6);
 }
 
