@@ -37,6 +37,7 @@ VERBS: dict[str, str] = {
     "seal": "build on this device what only it can build",
     "serve": "serve a package over HTTP and WebSocket",
     "status": "show the running servers: stages, and the memory their processes share",
+    "route": "say which instance serves a request, and why; prove a log of decisions",
     "top": "watch the running servers: stages, links, turns, processor and memory",
     "replay": "show a flight recording, or repeat it and compare",
     "run": "ask one spoken question from a file and write the spoken answer",

@@ -91,6 +91,12 @@ static PyObject *route_seed(PyObject *module, PyObject *name) {
     return PyLong_FromUnsignedLongLong(dpf_table_seed(bytes, (uint32_t)size));
 }
 
+static PyObject *route_cost(PyObject *module, PyObject *arg) {
+    uint64_t hash;
+    (void)module;
+    return core_unsigned(arg, "hash", UINT64_MAX, &hash) ? PyLong_FromUnsignedLongLong(dpf_table_cost(logs, hash)) : NULL;
+}
+
 /* ---- the table ---- */
 
 static RouteTableObject *own(PyObject *object) {
@@ -317,6 +323,7 @@ static PyMethodDef functions[] = {
     {"route_key", FAST(route_key), "route_key(model, user, ts_ms): the key of a session, 12 to 252 bytes."},
     {"route_hash", FAST(route_hash), "route_hash(model, user, ts_ms, key_seed=...): the hash of that key."},
     {"route_seed", route_seed, METH_O, "route_seed(name): the seed of an instance; name is bytes."},
+    {"route_cost", route_cost, METH_O, "route_cost(hash): what an instance of weight 1 with that hash bids, 1 to 2**46."},
     {"xxh64", route_xxh64, METH_VARARGS, "xxh64(data, seed=0): XXH64."},
     {0},
 };

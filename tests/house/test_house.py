@@ -28,6 +28,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("compiler", "binding"),
     ("store",),
     ("link",),
+    ("routing",),
     ("stage",),
     ("seal",),
     ("pipeline",),

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge route`: keys, tables, decisions and their proof, as text or JSON; the work is done by `dpfedge.routing`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpfedge.errors import NoInstance, UsageError
+from dpfedge.routing.key import BITS, encode, hash_key, mark_of, slot_of
+
+if TYPE_CHECKING:
+    from dpfedge.routing.instances import Instance
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "route"
+HELP = """Say which instance serves a session, and why; show a routing table; prove a log of decisions.
+
+examples:
+  dpfedge route key --model llm --user alice --session-ms 1735689600000
+  dpfedge route table --instances instances.json            a list of {"name": …, "weight": …}
+  dpfedge route explain --model llm --user alice --session-ms 1735689600000 --instances instances.json
+  dpfedge route replay route.log                            exit code 1: a line is not as the rules say
+
+`explain` reads the table that this host's router publishes (route/table in $XDG_RUNTIME_DIR/dpfedge), or the one of
+`--table FILE`, or makes one of `--instances FILE`. The rules: `dpfedge/routing/ROUTING.md`."""
+
+_SHOWN = 20  # differences that are printed; `--json` has all
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(dest="action", metavar="key|table|explain|replay", required=True)
+    key = actions.add_parser("key", help="the hash and the table slot of a session")
+    explain = actions.add_parser("explain", help="the instance of a session, its health, and why it is that one")
+    table = actions.add_parser("table", help="the digest and the owners of a table")
+    replay = actions.add_parser("replay", help="prove every change and decision of a log")
+    for one in (key, explain):
+        one.add_argument("--model", required=True, metavar="M", help="0 to 120 bytes")
+        one.add_argument("--user", required=True, metavar="U", help="0 to 120 bytes")
+        one.add_argument("--session-ms", required=True, metavar="T", help="when the session began, ms since 1970 UTC")
+    key.add_argument("--bits", default=str(BITS), metavar="B", help=f"of a table slot's number (default: {BITS})")
+    source = explain.add_mutually_exclusive_group()
+    source.add_argument("--instances", type=Path, metavar="FILE", help="make a table of these")
+    source.add_argument("--table", type=Path, metavar="FILE", help="a published table (default: this host's)")
+    table.add_argument("--instances", type=Path, required=True, metavar="FILE", help="JSON: [{name, weight}, …]")
+    table.add_argument("--bits", default=str(BITS), metavar="B", help=f"2**B table slots (default: {BITS})")
+    replay.add_argument("log", type=Path, metavar="LOG", help="what a router wrote")
+    for one in (key, explain, table, replay):
+        one.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out one action."""
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {
+        "key": _key, "table": _table, "explain": _explain, "replay": _replay,
+    }  # fmt: skip
+    return actions[args.action](args)
+
+
+def _session(args: argparse.Namespace) -> tuple[bytes, bytes, int]:
+    # the bytes that were typed, whatever the terminal's encoding
+    return os.fsencode(args.model), os.fsencode(args.user), _whole("--session-ms", args.session_ms, 0, (1 << 64) - 1)
+
+
+def _bits(args: argparse.Namespace) -> int:
+    return _whole("--bits", args.bits, 4, 22)
+
+
+def _whole(option: str, text: str, least: int, most: int) -> int:
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else -1
+    if not least <= number <= most:
+        raise UsageError("a whole number is wanted", where=option, found=repr(text), allowed=f"{least}..{most}")
+    return number
+
+
+def _print(args: argparse.Namespace, figures: dict[str, Any], lines: Sequence[str]) -> None:
+    print(json.dumps(figures, indent=2) if args.json else "\n".join(lines))
+
+
+def _key(args: argparse.Namespace) -> int:
+    session, bits = _session(args), _bits(args)
+    hash = hash_key(*session)
+    figures = {
+        "hash": f"{hash:016x}", "slot": slot_of(hash, bits), "bits": bits, "mark": f"{mark_of(hash):08x}",
+        "key": encode(*session).hex(),
+    }  # fmt: skip
+    _print(args, figures, [f"hash        {figures['hash']}", f"table slot  {figures['slot']} of {1 << bits}"])
+    return 0
+
+
+def _table(args: argparse.Namespace) -> int:
+    from dpfedge.routing.instances import read_instances
+    from dpfedge.routing.table import Table
+
+    instances, bits = read_instances(args.instances), _bits(args)
+    table = Table.of(instances, bits)
+    shares = table.shares(len(instances))
+    rows = [
+        {"index": index, "name": one.name, "weight": one.weight, "healthy": one.healthy, "slots": share}
+        for index, (one, share) in enumerate(zip(instances, shares, strict=True))
+    ]
+    digest = f"{table.digest():016x}"
+    if args.json:
+        figures = {"digest": digest, "bits": bits, "instances": rows, "owners": table.owners.tolist()}
+        print(json.dumps(figures))
+        return 0
+    nobody = (1 << bits) - sum(shares)
+    width = max([len(one.name) for one in instances], default=0)
+    print(f"digest      {digest}\ntable slots {1 << bits}" + (f", {nobody} of them nobody's" if nobody else ""))
+    for one, share in zip(instances, shares, strict=True):
+        state = "" if one.healthy else "  not healthy"
+        print(f"{one.name.ljust(width)}  weight {one.weight:>5}  {share:>7} slots  {share / (1 << bits):7.2%}{state}")
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from dpfedge.routing.publication import Published, default_path
+
+    session = _session(args)
+    if args.instances is not None:
+        from dpfedge.routing.instances import read_instances
+
+        figures = _of_instances(read_instances(args.instances), hash_key(*session))
+    else:
+        figures = _of_published(Published.open(args.table), session)
+    figures["source"] = str(args.instances or args.table or default_path())
+    next_one = figures["successors"][0] if figures["successors"] else "nobody"
+    lines = [
+        f"instance    {figures['instance']}", f"health      {figures['health']:.2f}",
+        f"hash        {figures['hash']}", f"table slot  {figures['slot']} of {1 << figures['bits']}",
+        f"why         {figures['why']}", f"next        {next_one}, if it fails",
+    ]  # fmt: skip
+    _print(args, figures, lines)
+    return 0
+
+
+def _of_published(table: Any, session: tuple[bytes, bytes, int]) -> dict[str, Any]:
+    from dpfedge.routing.instances import Instance
+
+    hash = hash_key(*session, table.key_seed)
+    try:
+        _, generation, entry = table.entry(hash)
+    except NoInstance as error:
+        raise _with_map(error) from None
+    rows = [(one.name.decode(errors="backslashreplace"), one) for one in table.entries().values()]
+    others = [Instance(name, one.effective) for name, one in rows]
+    figures = _told(others, hash, table.bits, entry.name.decode(errors="backslashreplace"))
+    figures |= {"health": entry.health, "healthy": entry.healthy, "generation": generation}
+    return figures | {"health_map": table.health_map()}
+
+
+def _of_instances(instances: list[Instance], hash: int) -> dict[str, Any]:
+    from dpfedge.routing.table import Table
+
+    table = Table.of(instances)
+    owner = table.owner(slot_of(hash))
+    if owner is None:
+        health = {one.name: {"healthy": one.healthy, "weight": one.weight} for one in instances}
+        raise _with_map(NoInstance("no instance can serve the request", health=health))
+    # nobody sampled them: an instance of a file is taken at its word
+    return _told(instances, hash, BITS, instances[owner].name) | {"health": 1.0, "healthy": True}
+
+
+def _told(instances: Sequence[Instance], hash: int, bits: int, owner: str) -> dict[str, Any]:
+    from dpfedge.routing.table import ranking
+
+    slot = slot_of(hash, bits)
+    order = [instances[place].name for place in ranking(instances, slot)]
+    why = f"of {len(order)} instances with weight it has the lowest cost for its weight at table slot {slot}"
+    after = [name for name in order if name != owner]
+    return {
+        "instance": owner, "hash": f"{hash:016x}", "slot": slot, "bits": bits, "why": why, "successors": after[:3],
+    }  # fmt: skip
+
+
+def _with_map(error: NoInstance) -> NoInstance:
+    """The error as a person sees it: with the health map in its text."""
+    rows = [
+        f"{name}: {', '.join(f'{key} {value}' for key, value in row.items())}" for name, row in error.health.items()
+    ]
+    found = "; ".join(rows) or "no instances at all"
+    return NoInstance(
+        error.what, health=error.health, found=f"health map {{{found}}}", remedy="give one weight or health"
+    )
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from dpfedge.routing.replay import replay
+
+    found = replay(args.log)
+    figures = {
+        "proved": found.proved, "changes": found.changes, "decisions": found.decisions, "tables": found.tables,
+        "differences": [asdict(one) for one in found.differences],
+    }  # fmt: skip
+    word = "proved" if found.proved else "NOT proved"
+    lines = [f"{word}: {found.changes} changes, {found.decisions} decisions; {found.tables} tables built anew"]
+    for one in found.differences[:_SHOWN]:
+        lines.append(f"{args.log}:{one.line}: {one.what}: logged {one.logged}, proved {one.proved}")
+    if len(found.differences) > _SHOWN:
+        lines.append(f"… {len(found.differences) - _SHOWN} more")
+    _print(args, figures, lines)
+    return 0 if found.proved else 1

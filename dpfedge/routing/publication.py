@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published table: one process writes it into shared memory, every process of the host reads it without a lock.
+
+Two buffers and a generation, as `ROUTING.md` specifies; filling and reading are C. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Self
+
+from dpfedge import _core
+from dpfedge.errors import NoInstance, RouteError, Unavailable
+from dpfedge.routing.key import BITS, KEY_SEED
+from dpfedge.store.places import runtime_folder
+
+__all__ = ["CAPACITY", "Entry", "Published", "Publisher", "default_path"]
+
+CAPACITY = 1024
+"""Instances a published table has room for, unless said."""
+
+_ENTRY = struct.Struct("=Q4s2s5H256s")
+_USED, _HEALTHY = 1, 2
+_REMEDY = "ask `dpfedge route explain --help` where tables come from"
+
+
+def default_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the host's table is: `route/table` in the user's run directory."""
+    return runtime_folder(environ) / "route" / "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An instance as readers of the published table see it."""
+
+    name: bytes
+    seed: int
+    weight: int
+    """As configured."""
+    effective: int
+    """What it has in this table: 0 while it is not healthy."""
+    healthy: bool = True
+    health: float = 1.0
+    """0 to 1."""
+    address: tuple[bytes, int] = (bytes(4), 0)
+    """IPv4 and port; zeros when the name is no such address."""
+
+    def pack(self) -> bytes:
+        """The 280 bytes of `dpf_route_entry`."""
+        ip, port = self.address
+        flags = _USED | (_HEALTHY if self.healthy else 0)
+        return _ENTRY.pack(
+            self.seed, ip, port.to_bytes(2), self.weight, self.effective,
+            round(self.health * 10000), flags, len(self.name), self.name,
+        )  # fmt: skip
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Entry | None:
+        """The entry in 280 bytes; None where no instance has that index."""
+        seed, ip, port, weight, effective, health, flags, size, name = _ENTRY.unpack(data)
+        if not flags & _USED:
+            return None
+        address = (ip, int.from_bytes(port))
+        return cls(name[:size], seed, weight, effective, bool(flags & _HEALTHY), health / 10000, address)
+
+    def figures(self) -> dict[str, object]:
+        """As plain data: one value of a health map."""
+        health = round(self.health, 4)
+        return {"health": health, "healthy": self.healthy, "weight": self.weight, "effective": self.effective}
+
+
+class Published(_core.RouteMap):
+    """A published table, mapped read-only. `lookup(model, user, ts_ms)` is C: an index, or NoInstance.
+
+    An index is good for a second at least, whatever is published meanwhile: it is not given to another instance sooner.
+    """
+
+    @classmethod
+    def open(cls, path: Path | None = None) -> Self:
+        """The table at `path`, the host's by default; Unavailable when there is none, RouteError for another file."""
+        place = default_path() if path is None else path
+        try:
+            fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            what, found = "no routing table is published there", error.strerror
+            raise Unavailable(what, where=str(place), found=found, remedy=_REMEDY) from error
+        try:
+            return cls(fd)
+        except RouteError as error:
+            raise error.at(str(place)) from None
+        except OSError as error:
+            raise RouteError("the table cannot be mapped", where=str(place), found=error.strerror) from error
+        finally:
+            os.close(fd)
+
+    def entry(self, hash: int) -> tuple[int, int, Entry]:
+        """The owner of a key's hash: index, generation and entry, all of one generation; NoInstance without one."""
+        index, generation, data = self.find(hash)
+        entry = Entry.unpack(data) if data is not None else None
+        if index is None or entry is None:
+            self.nobody()
+        return index, generation, entry
+
+    def entries(self) -> dict[int, Entry]:
+        """Every instance by index."""
+        _, _, data = self.snapshot()
+        size = _ENTRY.size
+        found = {at // size: Entry.unpack(data[at : at + size]) for at in range(0, len(data), size)}
+        return {index: entry for index, entry in found.items() if entry is not None}
+
+    def health_map(self) -> dict[str, dict[str, object]]:
+        """Name → health, whether it counts as healthy, weights."""
+        return {entry.name.decode(errors="backslashreplace"): entry.figures() for entry in self.entries().values()}
+
+    def digest(self) -> int:
+        """XXH64 of the table slots, as `Table.digest` of the table that was published."""
+        return _core.xxh64(self.snapshot()[1])
+
+    def nobody(self) -> NoReturn:
+        """What `lookup` does where no instance is healthy: NoInstance with the health map."""
+        raise NoInstance("no instance can serve the request", health=self.health_map(), remedy="see the health map")
+
+
+class Publisher:
+    """The one writer of a published table; close it, or use `with`. The file stays for its readers."""
+
+    def __init__(
+        self, path: Path | None, *, bits: int = BITS, capacity: int = CAPACITY, key_seed: int = KEY_SEED
+    ) -> None:
+        """A table in the file at `path`, or without a name (a memfd, whose `fd` others are given).
+
+        A table of that form that is there already goes on: its generation counts up. One of another form is replaced,
+        and its readers keep what they have until they open it again. RouteError when another process publishes there.
+        """
+        nbytes = _core.route_map_bytes(bits, capacity)
+        self.path = path
+        self._lock = -1 if path is None else _lock(path)
+        try:
+            self.fd = _create(path, nbytes, bits, capacity, key_seed)
+            self._map = _core.RouteMap(self.fd, True)
+        except OSError as error:
+            self.close()
+            what = "the table's memory cannot be made"
+            raise RouteError(what, where=str(path), found=error.strerror, allowed=f"{nbytes} bytes") from error
+        except BaseException:
+            self.close()
+            raise
+
+    fd = -1
+
+    def publish(self, table: _core.RouteTable, entries: Sequence[Entry | None]) -> int:
+        """Make this table and these instances, by index, what everybody reads from now on; the new generation.
+
+        UsageError when they do not fit: other bits or another key seed, more instances than there is room for.
+        """
+        return self._map.publish(table, b"".join(bytes(_ENTRY.size) if one is None else one.pack() for one in entries))
+
+    @property
+    def generation(self) -> int:
+        """How often was published; 0 is a table that nobody serves."""
+        return self._map.generation
+
+    def close(self) -> None:
+        """Let another process publish."""
+        for fd in (self.fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _lock(path: Path) -> int:
+    """The lock of who publishes at `path`: an flock, which ends with its process."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.parent.stat().st_uid not in (os.getuid(), 0):
+            raise RouteError("the table's folder belongs to somebody else", where=str(path.parent))
+        fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise RouteError(f"nothing can be published there: {error.strerror}", where=str(path)) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(fd, 32, 0).decode(errors="replace")
+        os.close(fd)
+        what = "another process publishes this table"
+        raise RouteError(
+            what, where=str(path), found=f"process {holder or 'unknown'}", remedy="end it first"
+        ) from error
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    return fd
+
+
+def _create(path: Path | None, nbytes: int, bits: int, capacity: int, key_seed: int) -> int:
+    if path is None:
+        fd = os.memfd_create("dpfedge-route", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        _fill(fd, nbytes, bits, capacity, key_seed)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        return fd
+    if (fd := _reopen(path, bits, capacity, key_seed)) >= 0:
+        return fd
+    fresh = path.with_name(f"{path.name}.new")
+    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        _fill(fd, nbytes, bits, capacity, key_seed)
+        os.rename(fresh, path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _reopen(path: Path, bits: int, capacity: int, key_seed: int) -> int:
+    """The file of a table of this form that is there; -1 when there is none, or of another form."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return -1
+    try:
+        there = _core.RouteMap(fd)
+        if (there.bits, there.capacity, there.key_seed) == (bits, capacity, key_seed):
+            return fd
+    except RouteError:
+        pass  # a table of another version: its readers keep it, the next ones get ours
+    os.close(fd)
+    return -1
+
+
+def _fill(fd: int, nbytes: int, bits: int, capacity: int, key_seed: int) -> None:
+    if nbytes:
+        os.posix_fallocate(fd, 0, nbytes)  # a full disk or memory is an error now, not a crash at some write
+    _core.route_map_format(fd, bits, capacity, key_seed)
