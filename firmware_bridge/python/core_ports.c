@@ -105,7 +105,10 @@ static dpf_result wait_for_slot(PortObject *self, uint64_t bound_ns, dpf_descrip
     for (;;) {
         uint32_t seen = dpf_bell_value(self->ring.producer_bell);
         dpf_result result = dpf_ring_loan(&self->ring, self->owner, &d->slot, &d->generation);
-        if (result != DPF_FULL) return result;
+        if (result != DPF_FULL) {
+            self->look_ns = 0; /* whoever frees slots lives: looks begin anew */
+            return result;
+        }
         result = core_peer_wait(self, self->ring.producer_bell, seen, deadline, 0);
         if (result != DPF_OK) return result == DPF_TIMEOUT ? DPF_FULL : result;
     }
@@ -261,6 +264,7 @@ PyObject *core_receive(PortObject *self) {
         return core_raise(core_link_error, self->ring.name, "a message makes no sense and was dropped", NULL, NULL,
                           "the process at the other end overwrote shared memory");
     }
+    self->look_ns = 0; /* whoever sends lives: looks begin anew */
     PyObject *lease = core_right_new(core_lease_type, self, &descriptor);
     if (lease == NULL) dpf_ring_release(&self->ring, self->owner, descriptor.slot);
     return lease;

@@ -69,7 +69,7 @@ def test_ways__have_names_of_their_own_and_every_target_exists(bench: SimpleName
 
 
 def test_verdicts__see_growth_and_a_lost_descriptor(bench: SimpleNamespace) -> None:
-    """2 % either way is flat, more is not; descriptors may not move at all."""
+    """2 % either way is flat, more is not; a descriptor in one sample is a look at a peer, in two it has come to stay."""
     sample = bench.steady.Sample
 
     def judge(*pairs: tuple[int, int]) -> tuple[bool, bool]:
@@ -79,7 +79,10 @@ def test_verdicts__see_growth_and_a_lost_descriptor(bench: SimpleNamespace) -> N
     assert judge((1000, 9), (1020, 9), (980, 9)) == (True, True)
     assert judge((1000, 9), (1021, 9), (1000, 9)) == (False, True)
     assert judge((1000, 9), (979, 9)) == (False, True)
-    assert judge((1000, 9), (1000, 10), (1000, 9)) == (True, False)
+    assert judge((1000, 9), (1000, 10), (1000, 9)) == (True, True)
+    assert judge((1000, 9), (1000, 10), (1000, 10), (1000, 9)) == (True, False)
+    assert judge((1000, 9), (1000, 9), (1000, 10)) == (True, False)
+    assert judge((1000, 9), (1000, 8), (1000, 9)) == (True, False)
 
 
 def test_source__answers_for_every_message(bench: SimpleNamespace) -> None:
