@@ -33,7 +33,9 @@ from dpfedge.pipeline.priority import be_fifo, be_nice, give_up_fifo
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Stage
+from dpfedge.stage.each import Each
 from dpfedge.stage.failure import describe
+from dpfedge.stage.sets import Sets
 
 __all__ = ["Served", "run_unit"]
 
@@ -190,7 +192,12 @@ def _build(node: StageNode, row: Mapping[str, Any], chosen: Chosen | None) -> St
     budget = Budget(threads=row["threads"], cores=tuple(row["cores"]))
     model = _model(node.name, row["model"] or node.model, chosen, budget)
     # each process imports its own stages only: the others' libraries would cost every process memory
-    return node.kind.load()(model, {**node.config, **row["settings"]}, budget)
+    stage = node.kind.load()(model, {**node.config, **row["settings"]}, budget)
+    if isinstance(stage, Each):
+        stage.name = node.name
+    if isinstance(stage, Sets):
+        stage.sync = node.sync
+    return stage
 
 
 def _model(stage: str, name: str, chosen: Chosen | None, budget: Budget) -> BoundModel | None:

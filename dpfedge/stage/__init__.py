@@ -6,5 +6,6 @@ from __future__ import annotations
 from dpfedge.stage.api import Kind, Message, RequestIO, Steps, Wait
 from dpfedge.stage.each import Each
 from dpfedge.stage.ports import Dim, Port, Ports
+from dpfedge.stage.sets import Sets
 
-__all__ = ["Dim", "Each", "Kind", "Message", "Port", "Ports", "RequestIO", "Steps", "Wait"]
+__all__ = ["Dim", "Each", "Kind", "Message", "Port", "Ports", "RequestIO", "Sets", "Steps", "Wait"]

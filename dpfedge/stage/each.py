@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from dpfedge.backend.api import Budget
 from dpfedge.stage.api import Kind, Message, RequestIO, Steps, Wait
 from dpfedge.stage.ports import Ports
 
-__all__ = ["Each"]
+__all__ = ["Each", "Inbox", "ending"]
 
 
 class Each:
@@ -85,31 +86,34 @@ class Each:
         return tuple(ports.outputs)
 
     def _messages(self, io: RequestIO) -> Generator[Wait, None, int]:
-        inbox, count = _Inbox(io), 0
-        while inbox.open:
-            message = inbox.next()
-            if message is None:
-                yield Wait.INPUT
-                continue
-            try:
-                if message.kind is Kind.END:
-                    inbox.open.discard(message.port)
-                elif message.kind is Kind.FLUSH:
-                    inbox.flushed.add(message.port)
-                elif not io.cancelled(message.turn):
-                    count += 1
-                    yield from self.each(io, message)
-            finally:
-                message.release()
-            if inbox.flushed and inbox.flushed >= inbox.open:
-                inbox.flushed.clear()
-                yield from self.flush(io)
-                yield from self.pass_on(io, Kind.FLUSH)
-            yield Wait.STEP
+        inbox, count = Inbox(io), 0
+        try:
+            while inbox.open:
+                message = inbox.next()
+                if message is None:
+                    yield Wait.INPUT
+                    continue
+                with ending(message):
+                    if message.kind is Kind.DATA and not io.cancelled(message.turn):
+                        count += 1
+                        yield from self.each(io, message)
+                    else:
+                        inbox.mark(message)
+                yield from self.flush_when_due(io, inbox)
+                yield Wait.STEP
+        finally:
+            inbox.close()
         return count
 
+    def flush_when_due(self, io: RequestIO, inbox: Inbox) -> Steps:
+        """Flush, and pass it on, once every open input was flushed."""
+        if inbox.flushed and inbox.flushed >= inbox.open:
+            inbox.flushed.clear()
+            yield from self.flush(io)
+            yield from self.pass_on(io, Kind.FLUSH)
 
-class _Inbox:
+
+class Inbox:
     """A request's messages in order. What follows a flush on its port waits until every open port was flushed.
 
     So a flush lies at the same place in all inputs, whatever arrives first: Chandy and Lamport's marker ("Distributed
@@ -120,10 +124,12 @@ class _Inbox:
         self._io = io
         self._behind: deque[Message] = deque()
         self.open = set(io.inputs)
+        """Input ports that have not ended."""
         self.flushed: set[str] = set()
+        """Those of them that were flushed, while not all were."""
 
     def next(self) -> Message | None:
-        """The next message that may be treated now."""
+        """The next message that may be treated now; it is the caller's."""
         for waiting in tuple(self._behind):
             if waiting.port not in self.flushed:
                 self._behind.remove(waiting)
@@ -133,3 +139,24 @@ class _Inbox:
                 return message
             self._behind.append(message)
         return None
+
+    def mark(self, message: Message) -> None:
+        """Note the end of a port, or a flush on it."""
+        if message.kind is Kind.END:
+            self.open.discard(message.port)
+        elif message.kind is Kind.FLUSH:
+            self.flushed.add(message.port)
+
+    def close(self) -> None:
+        """Release what waits."""
+        while self._behind:
+            self._behind.popleft().release()
+
+
+@contextmanager
+def ending(message: Message) -> Iterator[None]:
+    """Release the message behind what is done with it."""
+    try:
+        yield
+    finally:
+        message.release()

@@ -7,12 +7,11 @@ and told in DONE. It converts nothing and waits for no single port.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Generator, Mapping
 
 from dpfedge.errors import StageError
 from dpfedge.stage.api import Kind, Message, RequestIO, Steps, Wait
-from dpfedge.stage.each import Each
+from dpfedge.stage.each import Each, Inbox
 from dpfedge.stage.join import Join, Sync
 
 __all__ = ["Sets"]
@@ -45,41 +44,36 @@ class Sets(Each):
         finally:
             join.close()
 
-    def _sets(self, io: RequestIO, join: Join[Message]) -> Any:
-        open_inputs, flushed, count = set(io.inputs), set[str](), 0
-        while open_inputs:
-            message = io.receive()
-            if message is None:
-                yield Wait.INPUT
-                continue
-            if message.kind is Kind.FLUSH:
-                flushed.add(message.port)
-                message.release()
-                if flushed >= open_inputs:
-                    flushed.clear()
-                    yield from self.flush(io)
-                    yield from self.pass_on(io, Kind.FLUSH)
-                continue
-            self._put(io, join, message, open_inputs)
-            while (found := join.take()) is not None:
-                count += 1
-                yield from self.together(io, found)
-                yield Wait.STEP
+    def _sets(self, io: RequestIO, join: Join[Message]) -> Generator[Wait, None, int]:
+        inbox, count = Inbox(io), 0
+        try:
+            while inbox.open:
+                message = inbox.next()
+                if message is None:
+                    yield Wait.INPUT
+                    continue
+                self._put(io, join, message, inbox)
+                while (found := join.take()) is not None:
+                    count += 1
+                    yield from self.together(io, found)
+                    yield Wait.STEP
+                yield from self.flush_when_due(io, inbox)
+        finally:
+            inbox.close()
         return count
 
-    def _put(self, io: RequestIO, join: Join[Message], message: Message, open_inputs: set[str]) -> None:
-        if message.kind is Kind.END:
-            open_inputs.discard(message.port)
-            join.end(message.port)
+    def _put(self, io: RequestIO, join: Join[Message], message: Message, inbox: Inbox) -> None:
+        if message.kind is not Kind.DATA or io.cancelled(message.turn):
+            inbox.mark(message)
+            if message.kind is Kind.END:
+                join.end(message.port)
             message.release()
-        elif io.cancelled(message.turn):
+            return
+        try:
+            join.put(message.port, message)
+        except StageError as error:
             message.release()
-        else:
-            try:
-                join.put(message.port, message)
-            except StageError as error:
-                message.release()
-                raise StageError(
-                    error.what, stage=self.name, where=f"stage {self.name}: {error.where}", found=error.found,
-                    allowed=error.allowed, remedy=error.remedy,
-                ) from error  # fmt: skip
+            raise StageError(
+                error.what, stage=self.name, where=f"stage {self.name}: {error.where}", found=error.found,
+                allowed=error.allowed, remedy=error.remedy,
+            ) from error  # fmt: skip

@@ -24,9 +24,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "two-stages"
 CODE = """
 import time
 import numpy as np
-from dpfedge.stage import Dim, Each, Kind, Port, Ports
+from dpfedge.stage import Dim, Each, Kind, Port, Ports, Sets
 
-NUMBERS = Port("f32", (Dim("n", 1, 1000),))
+NUMBERS = Port("f32", (Dim("n", 1, 1000),), slots=16)
 
 class Slow(Each):
     ports = Ports({"numbers": NUMBERS}, {"numbers": NUMBERS})
@@ -35,6 +35,13 @@ class Slow(Each):
         slot = yield from io.loan("numbers", message.array().shape, "f32")
         np.add(message.array(), 1, out=slot.array)
         slot.send(len(slot.array), kind=Kind.DATA, turn=message.turn, captured_ns=message.captured_ns)
+
+class Pair(Sets):
+    ports = Ports({"frames": NUMBERS, "speech": NUMBERS}, {"pairs": NUMBERS})
+    def together(self, io, found):
+        slot = yield from io.loan("pairs", (2,), "f32")
+        slot.array[:] = [found["frames"].array()[0], found["speech"].array()[0]]
+        slot.send(2, kind=Kind.DATA, turn=0, captured_ns=found["speech"].captured_ns)
 
 class Never(Slow):
     def warm(self):
@@ -129,6 +136,33 @@ def test_stage__that_is_never_ready(chain: Callable[..., Path]) -> None:
     with pytest.raises(StageError) as caught:
         Pipeline.open(path)
     assert caught.value.stage == "b"
+
+
+def test_inputs__belong_together_in_time(tmp_path: Path) -> None:
+    """Speech with the frame nearest to it, however late either comes; what has no partner is counted."""
+    (tmp_path / "code.py").write_text(CODE)
+    (tmp_path / "pair.yaml").write_text(
+        """name: pair
+pipeline:
+  stages:
+    camera: {kind: "code:Slow"}
+    ears: {kind: "code:Slow", seconds: 0.02}
+    pair: {kind: "code:Pair", sync: {lead: speech, policy: nearest, tolerance: 20ms, depth: 12}}
+  links:
+    - {from: camera.numbers, to: pair.frames}
+    - {from: ears.numbers, to: pair.speech}
+"""
+    )
+    with Pipeline.open(tmp_path / "pair.yaml") as pipeline, pipeline.request() as request:
+        for at_ms in range(33, 333, 33):
+            request.send("camera.numbers", np.full(1, at_ms, np.float32), captured_ns=at_ms * 1_000_000)
+        for at_ms in (50, 110, 400):
+            request.send("ears.numbers", np.full(1, at_ms, np.float32), captured_ns=at_ms * 1_000_000)
+        request.finish()
+        pairs = [output.array.tolist() for output in request.outputs() if output.port == "pairs"]
+
+    assert pairs == [[67.0, 51.0], [100.0, 111.0]]
+    assert request.report["pair"]["dropped"]["speech"] == 1
 
 
 def test_requests__of_many_threads(chain: Callable[..., Path]) -> None:
