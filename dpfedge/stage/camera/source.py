@@ -22,6 +22,7 @@ __all__ = ["Video"]
 _CONTAINERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,ogg,flv,asf,ivf,h264,hevc,m4v,mjpeg,yuv4mpegpipe,gif,nut"
 _NON_BLOCKING = "4"  # AVFMT_FLAG_NONBLOCK, which has no name among FFmpeg's options
 _REMEDY = "install the extra: pip install 'dpfedge[vision]'"
+_AGAIN_MAX = 1000  # times in a row that a file may have nothing to give before that is its end
 _GONE = (errno.ENODEV, errno.ENXIO, errno.EIO, errno.EPIPE, errno.EBADF)
 
 
@@ -56,20 +57,25 @@ class Video:
 
         InputError for a frame larger than allowed, StageError when a camera is gone.
         """
-        packets = self._file.demux(self._stream)
-        while True:
+        packets, again = self._file.demux(self._stream), 0
+        while again < _AGAIN_MAX:
             try:
                 packet = next(packets)
             except StopIteration:
                 return
-            except self._av.error.BlockingIOError:
-                packets = self._file.demux(self._stream)  # the error has ended it, not the device
-                yield None
+            except (self._av.error.BlockingIOError, IndexError) as error:
+                # nothing yet, or a packet of a stream that was not there when the file was opened: only `packets` ended
+                packets = self._file.demux(self._stream)
+                again += not self.live
+                if self.live and not isinstance(error, IndexError):
+                    yield None
                 continue
             except (self._av.error.FFmpegError, OSError) as error:
                 self._end(error)
                 return
+            again = 0
             yield from self._decoded(packet)
+        self.damaged += 1
 
     def rewind(self) -> None:
         """Back to a file's first frame; InputError when it cannot be moved in."""
