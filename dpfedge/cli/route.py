@@ -149,9 +149,9 @@ def _of_published(table: Any, session: tuple[bytes, bytes, int]) -> dict[str, An
         _, generation, entry = table.entry(hash)
     except NoInstance as error:
         raise _with_map(error) from None
-    rows = [(one.name.decode(errors="backslashreplace"), one) for one in table.entries().values()]
+    rows = [(one.text, one) for one in table.entries().values()]
     others = [Instance(name, one.effective) for name, one in rows]
-    figures = _told(others, hash, table.bits, entry.name.decode(errors="backslashreplace"))
+    figures = _told(others, hash, table.bits, entry.text)
     figures |= {"health": entry.health, "healthy": entry.healthy, "generation": generation}
     return figures | {"health_map": table.health_map()}
 

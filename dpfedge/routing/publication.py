@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
@@ -49,11 +49,18 @@ class Entry:
     """0 to 1."""
     address: tuple[bytes, int] = (bytes(4), 0)
     """IPv4 and port; zeros when the name is no such address."""
+    gone: bool = False
+    """It left; the index is still its own."""
+
+    @property
+    def text(self) -> str:
+        """The name as text; bytes that are no UTF-8, which no publisher of ours writes, escaped."""
+        return self.name.decode(errors="backslashreplace")
 
     def pack(self) -> bytes:
         """The 280 bytes of `dpf_route_entry`."""
         ip, port = self.address
-        flags = _USED | (_HEALTHY if self.healthy else 0)
+        flags = 0 if self.gone else _USED | (_HEALTHY if self.healthy else 0)
         return _ENTRY.pack(
             self.seed, ip, port.to_bytes(2), self.weight, self.effective,
             round(self.health * 10000), flags, len(self.name), self.name,
@@ -61,12 +68,12 @@ class Entry:
 
     @classmethod
     def unpack(cls, data: bytes) -> Entry | None:
-        """The entry in 280 bytes; None where no instance has that index."""
+        """The entry in 280 bytes; None where no instance had that index yet."""
         seed, ip, port, weight, effective, health, flags, size, name = _ENTRY.unpack(data)
-        if not flags & _USED:
+        if not size:
             return None
-        address = (ip, int.from_bytes(port))
-        return cls(name[:size], seed, weight, effective, bool(flags & _HEALTHY), health / 10000, address)
+        address, healthy = (ip, int.from_bytes(port)), bool(flags & _HEALTHY)
+        return cls(name[:size], seed, weight, effective, healthy, health / 10000, address, gone=not flags & _USED)
 
     def figures(self) -> dict[str, object]:
         """As plain data: one value of a health map."""
@@ -102,20 +109,28 @@ class Published(_core.RouteMap):
         """The owner of a key's hash: index, generation and entry, all of one generation; NoInstance without one."""
         index, generation, data = self.find(hash)
         entry = Entry.unpack(data) if data is not None else None
-        if index is None or entry is None:
+        if index is None or entry is None or entry.gone:
             self.nobody()
         return index, generation, entry
 
     def entries(self) -> dict[int, Entry]:
         """Every instance by index."""
+        return {index: entry for index, entry in self._all() if not entry.gone}
+
+    def departed(self) -> dict[int, Entry]:
+        """Instances that left, by the index that is still their own."""
+        return {index: entry for index, entry in self._all() if entry.gone}
+
+    def _all(self) -> Iterator[tuple[int, Entry]]:
         _, _, data = self.snapshot()
-        size = _ENTRY.size
-        found = {at // size: Entry.unpack(data[at : at + size]) for at in range(0, len(data), size)}
-        return {index: entry for index, entry in found.items() if entry is not None}
+        for index in range(self.capacity):
+            entry = Entry.unpack(data[index * _ENTRY.size : (index + 1) * _ENTRY.size])
+            if entry is not None:
+                yield index, entry
 
     def health_map(self) -> dict[str, dict[str, object]]:
         """Name → health, whether it counts as healthy, weights."""
-        return {entry.name.decode(errors="backslashreplace"): entry.figures() for entry in self.entries().values()}
+        return {entry.text: entry.figures() for entry in self.entries().values()}
 
     def digest(self) -> int:
         """XXH64 of the table slots, as `Table.digest` of the table that was published."""

@@ -181,7 +181,7 @@ class Router:
         slot = slot_of(hash, self.table.bits)
         index, generation, data = self.published.find(hash)
         entry = None if data is None else Entry.unpack(data)
-        name = None if entry is None else entry.name.decode()
+        name = None if entry is None else entry.text
         if self._log is not None:
             ids = {"model": id_text(model), "user": id_text(user), "ts_ms": ts_ms} if self._log.ids else {}
             line = {"generation": generation, "hash": f"{hash:016x}", "slot": slot, "instance": name}
@@ -197,17 +197,14 @@ class Router:
 
     def _adopt(self) -> None:
         for index, entry in self.published.entries().items():
-            instance = Instance(entry.name.decode(), entry.weight, entry.healthy)
+            instance = Instance(entry.text, entry.weight, entry.healthy)
             health = Health(self._rule, self._now_ms(), healthy=entry.healthy)
             self._members[instance.name] = _Member(index, instance, health)
             self.table.note(index, instance.seed, instance.effective)
-            self._indices = max(self._indices, index + 1)
-        taken = {one.index for one in self._members.values()}
-        for index in (index for index in range(self._indices) if index not in taken):
-            self._resting[f"\0{index}"] = (
-                self._clock() + GRACE_NS,
-                index,
-            )  # of who left before; no instance has that name
+        for index, entry in self.published.departed().items():
+            self._resting[entry.text] = self._clock() + GRACE_NS, index
+        indices = [*self.published.entries(), *self.published.departed()]
+        self._indices = max(indices, default=-1) + 1
         self.table.build()
 
     def _now_ms(self) -> int:
@@ -246,6 +243,9 @@ class Router:
 
     def _publish(self) -> int:
         entries: list[Entry | None] = [None] * self._indices
+        for name, (_, index) in self._resting.items():
+            one = Instance(name, 0)
+            entries[index] = Entry(one.encoded, one.seed, 0, 0, gone=True)
         for member in self._members.values():
             entries[member.index] = member.entry()
         self._dirty = False
