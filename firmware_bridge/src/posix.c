@@ -64,8 +64,8 @@ void dpf_spin_learn(dpf_spinner *spinner, bool found) {
     if (found) {
         spinner->misses /= 2;
     } else {
-        if (spinner->misses < 8) spinner->misses++;
-        spinner->rest = (1u << spinner->misses) - 1;
+        if (spinner->misses < 5) spinner->misses++;
+        spinner->rest = (1u << 2 * (spinner->misses - 1)) - 1;
     }
 }
 

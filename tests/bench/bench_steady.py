@@ -207,7 +207,7 @@ def verdicts(found: dict[str, Any]) -> list[dict[str, Any]]:
     made = []
     for name, samples in found["samples"].items():
         rss, held = [one.rss for one in samples], [one.descriptors for one in samples]
-        # a look at a peer that has been silent for long has a descriptor for some microseconds: two samples in a row count
+        # looking at a peer that was silent for long takes a descriptor for some microseconds: two in a row count
         lasting = {min(pair) for pair in pairwise([*held, held[-1]])}
         flat = max(rss) <= rss[0] * (1 + FLAT) and min(rss) >= rss[0] * (1 - FLAT)
         made.append({

@@ -48,7 +48,8 @@ typedef struct dpf_spinner {
     uint32_t misses, rest;
 } dpf_spinner;
 
-/* Whether to look before this sleep: always while it pays, and before one sleep in 2, 4, ... 256 when it does not. */
+/* Whether to look before this sleep: always while it pays (one miss is forgiven), and before one in 4, 16, 64, then 256 sleeps
+ * when it does not. */
 bool dpf_spin_due(dpf_spinner *spinner);
 
 /* How the look that was due went. */

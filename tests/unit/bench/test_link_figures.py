@@ -69,7 +69,7 @@ def test_ways__have_names_of_their_own_and_every_target_exists(bench: SimpleName
 
 
 def test_verdicts__see_growth_and_a_lost_descriptor(bench: SimpleNamespace) -> None:
-    """2 % either way is flat, more is not; a descriptor in one sample is a look at a peer, in two it has come to stay."""
+    """2 % either way is flat; a descriptor in one sample is a look at a peer, in two it has come to stay."""
     sample = bench.steady.Sample
 
     def judge(*pairs: tuple[int, int]) -> tuple[bool, bool]:
