@@ -140,7 +140,7 @@ def test_address_space__too_small(tiny: Path) -> None:
     before = (
         "import dpfedge.runtime, dpfedge.pipeline.engine, dpfedge.runtime.loop, resource; "
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
-        "resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), -1))"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), -1))"
     )
     found = opened(tiny, before, TINY_NUMBERS=str(64 << 20))
 
