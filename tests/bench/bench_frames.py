@@ -34,7 +34,8 @@ SOURCE = 1
 
 def arena_for(nbytes: int) -> Arena:
     """One link with the frames for all stages, and a small one from each stage to the next and back to the source."""
-    ends = (*STAGES, "source")
+    # a bell of its own for what a stage waits for first: a frame wakes the first stage, and nobody in vain
+    ends = (*(f"{stage}'s turn" for stage in STAGES), "source")
     first, *others = STAGES
     frames = LinkSpec("frames", "source", first, SLOTS, nbytes, "block", PATIENCE_NS, tuple(others))
     passed = [LinkSpec(stage, stage, ends[at + 1], SLOTS, 64, "block", PATIENCE_NS) for at, stage in enumerate(STAGES)]
