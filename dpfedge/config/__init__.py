@@ -7,7 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpfedge.config.reader import Items, Section, load_key, load_yaml, parse_yaml, plain
+    from dpfedge.config.places import Items, Section, plain
+    from dpfedge.config.reader import load_key, load_yaml, parse_yaml
     from dpfedge.config.schema import check, nearest
     from dpfedge.config.units import FORMATS, bytes_per_second, celsius, duration_ms, share, size_bytes, watts
 
@@ -30,7 +31,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Items", "Section", "load_key", "load_yaml", "parse_yaml", "plain"), "reader"),
+    **dict.fromkeys(("Items", "Section", "plain"), "places"),
+    **dict.fromkeys(("load_key", "load_yaml", "parse_yaml"), "reader"),
     **dict.fromkeys(("check", "nearest"), "schema"),
     **dict.fromkeys(("FORMATS", "bytes_per_second", "celsius", "duration_ms", "share", "size_bytes", "watts"), "units"),
 }

@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from dpfedge import limits
+from dpfedge.config.places import Items, Section
 from dpfedge.errors import ConfigError
 
-__all__ = ["Items", "Section", "load_key", "load_yaml", "parse_yaml", "plain"]
+__all__ = ["load_key", "load_yaml", "parse_yaml"]
 
 _LOADER: Any = getattr(
     yaml, "CBaseLoader", yaml.BaseLoader
@@ -25,30 +26,6 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})|0x[0-9a-fA-F]{1,16}")  # at mo
 _REAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})(\.[0-9]{1,32}([eE][-+]?[0-9]{1,2})?|[eE][-+]?[0-9]{1,2})")
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _NOT_BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
-
-
-class Section(dict[str, Any]):
-    """A YAML mapping; `where(key)` is `file:line` of that key, `where()` of the mapping itself."""
-
-    def __init__(self, file: str, line: int) -> None:
-        super().__init__()
-        self.file, self.line, self.lines = file, line, dict[str, int]()
-
-    def where(self, key: str | None = None) -> str:
-        """`file:line` of `key`; of the mapping's first line when the key is missing."""
-        return f"{self.file}:{self.line if key is None else self.lines.get(key, self.line)}"
-
-
-class Items(list[Any]):
-    """A YAML sequence; `where(index)` is `file:line` of that item."""
-
-    def __init__(self, file: str, line: int) -> None:
-        super().__init__()
-        self.file, self.line, self.lines = file, line, list[int]()
-
-    def where(self, index: int | None = None) -> str:
-        """`file:line` of item `index`, or of the sequence's first line."""
-        return f"{self.file}:{self.line if index is None else self.lines[index]}"
 
 
 def load_yaml(path: str | Path) -> Section:
@@ -170,10 +147,3 @@ class _Builder:
 
     def _error(self, event: Any, what: str, **parts: Any) -> ConfigError:
         return ConfigError(what, where=f"{self.file}:{event.start_mark.line + 1}", **parts)
-
-
-def plain(value: Any) -> Any:
-    """A deep copy in builtin dicts and lists, without places."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpfedge.config.reader import Items, Section
+from dpfedge.config.places import Items, Section
 from dpfedge.config.units import FORMATS
 from dpfedge.errors import ConfigError
 
