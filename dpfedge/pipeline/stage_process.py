@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel, Chosen
@@ -32,10 +32,10 @@ from dpfedge.pipeline.graph import Graph, StageNode
 from dpfedge.pipeline.priority import be_fifo, be_nice, give_up_fifo
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.wire import send_message
-from dpfedge.stage.api import Stage
+from dpfedge.stage.api import Adjusts, Stage
 from dpfedge.stage.each import Each
 from dpfedge.stage.failure import describe
-from dpfedge.stage.sets import Sets
+from dpfedge.stage.join import Synced
 
 __all__ = ["Served", "run_unit"]
 
@@ -192,10 +192,14 @@ def _build(node: StageNode, row: Mapping[str, Any], chosen: Chosen | None) -> St
     budget = Budget(threads=row["threads"], cores=tuple(row["cores"]))
     model = _model(node.name, row["model"] or node.model, chosen, budget)
     # each process imports its own stages only: the others' libraries would cost every process memory
-    stage = node.kind.load()(model, {**node.config, **row["settings"]}, budget)
+    made, settings = node.kind.load(), row["settings"]
+    live = hasattr(made, "adjust")  # its own settings stay the pipeline's then, so that it can go back to them
+    stage = made(model, node.config if live else {**node.config, **settings}, budget)
+    if live and settings:
+        cast(Adjusts, stage).adjust(settings)
     if isinstance(stage, Each):
         stage.name = node.name
-    if isinstance(stage, Sets):
+    if isinstance(stage, Synced):
         stage.sync = node.sync
     return stage
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dpfedge.errors import ConfigError
 from dpfedge.stage.join import Sync
-from dpfedge.stage.kinds import BUILT_IN, StageKind
+from dpfedge.stage.kinds import StageKind
 
 __all__ = ["read_sync"]
 
@@ -21,7 +21,7 @@ def read_sync(
 ) -> Sync:
     """`inputs`: link → the port it feeds; `slots`: link → how many it has. ConfigError names what does not fit."""
     sync = Sync.of(section, where, sorted(set(inputs.values())))
-    if kind.name in BUILT_IN or not hasattr(kind.load(), "sync"):
+    if not kind.syncs:
         remedy = "remove sync, or make the stage a dpfedge.stage.sets.Sets"
         raise ConfigError("this stage takes its inputs as they come", where=where, found=kind.name, remedy=remedy)
     for link, port in inputs.items():

@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from dpfedge.config import check, duration_ms, nearest
 from dpfedge.errors import ConfigError, StageError, UsageError
 from dpfedge.limits import JOIN_DEPTH_MAX
 
-__all__ = ["SCHEMA", "Count", "Join", "Policy", "Sync", "Timed"]
+__all__ = ["SCHEMA", "Count", "Join", "Policy", "Sync", "Synced", "Timed"]
 
 Policy = Literal["exact", "nearest", "latest"]
 SCHEMA: Mapping[str, Any] = {
@@ -89,6 +89,14 @@ class Sync:
     def join(self, ports: Collection[str]) -> Join[Any]:
         """A join of these ports, for one request."""
         return Join(ports, lead=self.lead, policy=self.policy, tolerance_ns=self.tolerance_ns, depth=self.depth)
+
+
+@runtime_checkable
+class Synced(Protocol):
+    """A stage that takes its inputs put together."""
+
+    sync: Sync | None
+    """Set from the pipeline once it is made; None: the pipeline says nothing."""
 
 
 @dataclass(slots=True)

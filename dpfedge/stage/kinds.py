@@ -48,6 +48,8 @@ class StageKind:
     schema: Callable[[], Mapping[str, Any] | None]
     """JSON Schema of its settings; None when the class checks them itself."""
     needs_model: bool = False
+    syncs: bool = False
+    """Whether it takes its inputs put together in time, where the pipeline says how."""
     idempotent: bool = True
     """Whether the same request may be given to it twice: it changes nothing outside."""
 
@@ -91,6 +93,7 @@ def _built_in(name: str) -> StageKind:
         lambda: getattr(importlib.import_module(room), class_name),
         lambda: importlib.import_module(f"{room}.config").SCHEMA,
         getattr(ports, "NEEDS_MODEL", True),
+        getattr(ports, "SYNCS", False),
     )
 
 
@@ -104,7 +107,8 @@ def _of_class(name: str, load: Callable[[], Any], where: str) -> StageKind:
         )  # fmt: skip
     make = ports if callable(ports) else lambda config, model: ports
     idempotent = bool(getattr(kind, "idempotent", True))
-    return StageKind(name, make, lambda: kind, lambda: getattr(kind, "SCHEMA", None), idempotent=idempotent)
+    schema = lambda: getattr(kind, "SCHEMA", None)  # noqa: E731
+    return StageKind(name, make, lambda: kind, schema, syncs=hasattr(kind, "sync"), idempotent=idempotent)
 
 
 def _in_folder(name: str, where: str, folder: Path | None) -> Any:

@@ -62,7 +62,7 @@ class Listener:
         first_turn: int = 0,
     ) -> None:
         self._io, self._reader, self._vad, self._config = io, reader, vad, config
-        self._files = io.mode is Mode.TRANSCRIBE
+        self._files = io.mode in (Mode.TRANSCRIBE, Mode.RUN)
         self._segmenter = Segmenter(config, long_audio=self._files, endpointing=endpointing or self._files)
         self._high_pass = HighPass(config.high_pass_hz)
         self._level = Level()
@@ -90,7 +90,7 @@ class Listener:
                 yield Wait.INPUT
                 continue
             kind, last = message.kind, message.last
-            if kind is Kind.AUDIO:
+            if kind is Kind.AUDIO or kind is Kind.DATA:
                 yield from self._audio(message)
             else:
                 message.release()

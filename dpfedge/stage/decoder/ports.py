@@ -13,7 +13,11 @@ __all__ = ["ports"]
 
 
 def ports(config: Mapping[str, Any], model: Mapping[str, Any] | None) -> Ports:
-    """A slot holds the longest utterance, so that it never has to be put together again."""
+    """A slot holds the longest utterance, so that it never has to be put together again.
+
+    `audio` is the input of a drawn graph; in a conversation the control link carries it.
+    """
     samples = Dim("samples", 0, UTTERANCE_MAX_SAMPLES)
     speech = Port("f32", (samples,), rate=16000, layout="mono", unit="amplitude", slots=12)
-    return Ports(outputs={"speech": speech}, control=(32, 64 * KIB), sink=(LINK_TEXT_SLOTS, 4 * KIB))
+    audio = Port("bytes", (Dim("bytes", 0, 64 * KIB),), unit="audio", slots=32)
+    return Ports({"audio": audio}, {"speech": speech}, control=(32, 64 * KIB), sink=(LINK_TEXT_SLOTS, 4 * KIB))

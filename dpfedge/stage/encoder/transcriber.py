@@ -259,12 +259,14 @@ class Transcriber:
     def _tell(self, turn: _Turn, said: _Said, captured_ns: int, reused: bool) -> Steps:
         """The final words: to the sink before the llm, so that nobody sees an answer before its question."""
         text_ns = time.monotonic_ns()
-        files = self._io.mode is Mode.TRANSCRIBE
+        files = self._io.mode in (Mode.TRANSCRIBE, Mode.RUN)
         times = {name: turn.marks.get(name, 0) for name in ("start_ms", "end_ms")}
         if said.text or not files:
             yield from self._io.map("sink", Kind.TEXT, {"text": said.text, **times}, turn=turn.number)
         if self._io.has("text"):
-            yield from self._io.text("text", Kind.TEXT, said.text, turn=turn.number, last=True)
+            yield from self._io.text(
+                "text", Kind.TEXT, said.text, turn=turn.number, last=True, captured_ns=captured_ns
+            )  # fmt: skip
         report = self._report(turn, said, reused) | times
         self._totals["segments"] += 1
         for name in ("tokens", "busy_ms", "audio_ms"):
@@ -296,4 +298,6 @@ class Transcriber:
             report["rtf"] = self._totals["busy_ms"] / self._totals["audio_ms"]
         if "reason" in decoder:
             report["reason"] = decoder["reason"]
+        if self._io.mode is Mode.RUN and self._io.has("text"):
+            yield from self._io.text("text", Kind.END, "", turn=0, last=True)
         yield from self._io.map("sink", Kind.DONE, report, turn=0, last=True)

@@ -36,6 +36,8 @@ class LlmConfig:
 
     Neither happens when a baked opening fits. One that does not is refused by name, and this is what is done instead.
     """
+    prompt: str = "{text}\n\n{question}"
+    """What it is asked in a drawn graph: of a text that other stages found, and a question about it."""
     history_turns: int | None = None
     """Earlier turns that the model is shown; None: as many as fit. Small models do better with few."""
     places: int = 4
@@ -78,6 +80,11 @@ SCHEMA: Mapping[str, Any] = _record(
         },
         "replies": {"type": "array", "items": _record({"match": _TEXTS, "say": _TEXTS}, "match", "say")},
         "sums": {"type": "boolean"},
+        "prompt": {
+            "type": "string",
+            "pattern": r"\{(text|question)\}",
+            "examples": ["The sign says: {text}. {question}"],
+        },
         "history_turns": {"type": "integer", "minimum": 0},
         "sampling": _record(
             {

@@ -15,10 +15,12 @@ from dpfedge.binding import BoundModel
 from dpfedge.errors import ModelError
 from dpfedge.package.prefix import Baked
 from dpfedge.stage.api import Mode, RequestIO, Steps, Wait
+from dpfedge.stage.join import Sync
 from dpfedge.stage.live import adjusted
 from dpfedge.stage.llm.baked import load_prefix, pack_prefix
 from dpfedge.stage.llm.cache import Pool, Prefix
 from dpfedge.stage.llm.config import LIVE, LlmConfig
+from dpfedge.stage.llm.drawn import Drawn
 from dpfedge.stage.llm.engine import prefill
 from dpfedge.stage.llm.prompt import Prompts, opening
 from dpfedge.stage.llm.replies import Replies
@@ -35,6 +37,8 @@ class LlmStage:
     """Owns one decoder-only language model."""
 
     name = "llm"
+    sync: Sync | None = None
+    """How `text` and `question` belong together in a drawn graph; whoever makes the stage sets it."""
 
     def __init__(self, model: BoundModel, config: Mapping[str, Any], budget: Budget) -> None:
         """`model`: a bound decoder with graph `llm` and assets `tokenizer.json`, `chat_template.jinja` (GRAPHS.md)."""
@@ -123,9 +127,11 @@ class LlmStage:
         self._parts.settings = LlmConfig.of(adjusted(self._own, settings, LIVE, "stage llm"))
 
     def request(self, io: RequestIO) -> Steps:
-        """CHAT: one answer to START's messages. CONVERSE: one turn after another until the request ends."""
+        """CHAT: one answer to START's messages. CONVERSE: turns until the request ends. RUN: answers to its inputs."""
         if io.mode is Mode.CHAT:
             return Chat(self._parts, io).run()
+        if io.mode is Mode.RUN:
+            return Drawn(self._parts, io, self.sync).run()
         return Converse(self._parts, io).run()
 
 

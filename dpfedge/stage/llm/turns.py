@@ -24,7 +24,7 @@ from dpfedge.stage.llm.sampling import Sampling
 from dpfedge.stage.llm.template import check_messages
 from dpfedge.stage.llm.tokenizer import Tokenizer
 
-__all__ = ["Chat", "Converse", "Parts"]
+__all__ = ["Asked", "Chat", "Converse", "Parts", "Report"]
 
 
 _WHOLE = 3  # a text known as a whole may have clauses this many times as long
@@ -47,7 +47,7 @@ class Parts:
 
 
 @dataclass(slots=True)
-class _Report:
+class Report:
     """What one turn did; `*_ns` are CLOCK_MONOTONIC."""
 
     started_ns: int = field(default_factory=time.monotonic_ns)
@@ -84,8 +84,8 @@ class _Report:
         return report
 
 
-class _Request:
-    """What both kinds of request do: prefill, generate, send."""
+class Asked:
+    """What all kinds of request do: prefill, generate, send."""
 
     def __init__(self, parts: Parts, io: RequestIO) -> None:
         self.parts, self.io = parts, io
@@ -97,7 +97,7 @@ class _Request:
         return self.parts.settings.sampling.with_request(self.io.options.get("sampling"))
 
     def _prefill(
-        self, place: Place, messages: Sequence[Mapping[str, str]], tokens: Sequence[int], turn: int, report: _Report
+        self, place: Place, messages: Sequence[Mapping[str, str]], tokens: Sequence[int], turn: int, report: Report
     ) -> Steps:
         started = time.monotonic_ns()
         newest = self.parts.prompts.newest(messages, tokens)
@@ -123,7 +123,7 @@ class _Request:
             for _ in prefill(place, tokens, self.parts.settings.chunk_tokens, len(tokens)):
                 yield Wait.STEP
 
-    def _generate(self, answer: Answer, turn: int, report: _Report) -> Steps:
+    def _generate(self, answer: Answer, turn: int, report: Report) -> Steps:
         """Send the answer's text to the sink and its clauses to the voice; `said` grows with it."""
         clauses = self._clauses()
         while answer.finish is None and not self.io.cancelled(turn):
@@ -144,18 +144,18 @@ class _Request:
             Clauses(settings.first_words * longer, settings.clause_words * longer) if self.io.has("clauses") else None
         )
 
-    def _say(self, text: str, turn: int, clauses: Clauses | None, report: _Report) -> Steps:
+    def _say(self, text: str, turn: int, clauses: Clauses | None, report: Report) -> Steps:
         self.said += text
         yield from self.io.text("sink", Kind.TEXT, text, turn=turn)
         for clause in clauses.push(text) if clauses else ():
             yield from self._clause(clause, turn, report)
 
-    def _clause(self, clause: str, turn: int, report: _Report, *, last: bool = False) -> Steps:
+    def _clause(self, clause: str, turn: int, report: Report, *, last: bool = False) -> Steps:
         report.clauses += 1
         report.first_clause_ns = report.first_clause_ns or time.monotonic_ns()
         yield from self.io.text("clauses", Kind.TEXT, clause, turn=turn, last=last)
 
-    def _end_speech(self, turn: int, clauses: Clauses | None, report: _Report) -> Steps:
+    def _end_speech(self, turn: int, clauses: Clauses | None, report: Report) -> Steps:
         """The clauses still held back, and the end mark of a turn the voice has heard of."""
         if clauses is None:
             return
@@ -165,16 +165,16 @@ class _Request:
         if not rest and report.clauses:
             yield from self.io.text("clauses", Kind.TEXT, "", turn=turn, last=True)
 
-    def _done(self, turn: int, report: _Report) -> Steps:
+    def _done(self, turn: int, report: Report) -> Steps:
         yield from self.io.map("sink", Kind.DONE, report.to_map(), turn=turn, last=True)
 
 
-class Chat(_Request):
+class Chat(Asked):
     """One answer to a list of messages."""
 
     def run(self) -> Steps:
         """The whole request; InputError, ContextLengthError and Busy before the first text."""
-        parts, report, turn = self.parts, _Report(), 1
+        parts, report, turn = self.parts, Report(), 1
         messages = check_messages(self.io.options.get("messages"))
         if parts.opening and messages[0]["role"] != "system":
             messages = [*(dict(message) for message in parts.opening), *messages]
@@ -195,7 +195,7 @@ class Chat(_Request):
         yield from self._done(turn, report)
 
 
-class Converse(_Request):
+class Converse(Asked):
     """A conversation. Options: `instructions` (instead of the package's opening), `history`, `sampling`."""
 
     def __init__(self, parts: Parts, io: RequestIO) -> None:
@@ -261,10 +261,10 @@ class Converse(_Request):
         draft.add("user", text, turn)
         tokens = draft.fit(self.parts.prompts, self._room())
         assert self.place is not None
-        yield from self._prefill(self.place, draft.messages(), tokens, turn, _Report())
+        yield from self._prefill(self.place, draft.messages(), tokens, turn, Report())
 
     def _transcript(self, text: str, turn: int) -> Steps:
-        report = _Report()
+        report = Report()
         if not text.strip():
             report.finish, report.source = "no_speech", "none"
             yield from self._done(turn, report)
@@ -281,11 +281,11 @@ class Converse(_Request):
         try:
             last = self.talk.entries[-1] if self.talk.entries else None
             asked = last.content if last is not None and last.role == "user" else ""
-            yield from self._answer(asked, turn, _Report())
+            yield from self._answer(asked, turn, Report())
         finally:
             self.talk.opening = kept
 
-    def _answer(self, asked: str, turn: int, report: _Report) -> Steps:
+    def _answer(self, asked: str, turn: int, report: Report) -> Steps:
         self.said = ""
         self.answers += 1
         reply = self.parts.replies.find(asked, self.answers)
@@ -296,7 +296,7 @@ class Converse(_Request):
                 self.talk.heard(turn, self.said)
         yield from self._done(turn, report)
 
-    def _reply(self, reply: str, turn: int, report: _Report) -> Steps:
+    def _reply(self, reply: str, turn: int, report: Report) -> Steps:
         report.source = "reply"
         report.first_token_ns = report.last_token_ns = time.monotonic_ns()
         clauses = self._clauses(whole=True)
@@ -305,7 +305,7 @@ class Converse(_Request):
         report.finish = "cancelled" if self.io.cancelled(turn) else "stop"
         yield from self._end_speech(turn, clauses, report)
 
-    def _think(self, turn: int, report: _Report) -> Steps:
+    def _think(self, turn: int, report: Report) -> Steps:
         parts, place = self.parts, self.place
         assert place is not None
         tokens = self.talk.fit(parts.prompts, self._room())

@@ -105,6 +105,10 @@ class VoiceStage:
             if message is None:
                 yield Wait.INPUT
                 continue
+            if message.kind is Kind.END:
+                message.release()
+                yield from io.map("sink", Kind.DONE, {"turns": closed}, turn=0, last=True)
+                return
             text, number, last = _clause(message)
             if text is None or number <= closed:
                 continue

@@ -51,7 +51,7 @@ def test_sync__that_fits(folder: Path) -> None:
     [
         ("code:Fuse", {"lead": "frame"}, r"x: sync.lead: no such input; found frame; .*did you mean frames\?"),
         ("code:Plain", {"lead": "frames"}, "x: this stage takes its inputs as they come; found code:Plain"),
-        ("llm", {"lead": "frames"}, "x: this stage takes its inputs as they come; found llm"),
+        ("voice", {"lead": "frames"}, "x: this stage takes its inputs as they come; found voice"),
         ("code:Fuse", {"lead": "frames", "depth": 5},
          "x: link ear.fuse has too few slots for sync.depth; found 6 slots, depth 5; "
          "allowed at least 7 slots, or a depth of 4; write slots: 7 on the link to speech"),

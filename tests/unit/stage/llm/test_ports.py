@@ -10,10 +10,10 @@ from dpfedge.stage.voice.ports import ports as voice_ports
 
 
 def test_ports__fit_their_neighbours() -> None:
-    """Transcripts in, clauses out; both may be absent, for a package that only chats."""
+    """Transcripts in, clauses out; nobody has to listen."""
     found = ports({}, None)
 
     assert difference(encoder_ports({}, None).outputs["text"], found.inputs["text"]) is None
     assert difference(found.outputs["clauses"], voice_ports({}, None).inputs["clauses"]) is None
-    assert found.inputs["text"].optional
+    assert found.inputs["question"].optional
     assert found.outputs["clauses"].optional
