@@ -9,7 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
@@ -19,12 +20,14 @@ from dpfedge.errors import NoInstance, RouteError, Unavailable
 from dpfedge.routing.key import BITS, KEY_SEED
 from dpfedge.store.places import runtime_folder
 
-__all__ = ["CAPACITY", "Entry", "Published", "Publisher", "default_path"]
+__all__ = ["CAPACITY", "ENTRY_BYTES", "Entry", "Published", "Publisher", "default_path", "name_of"]
 
 CAPACITY = 1024
 """Instances a published table has room for, unless said."""
 
 _ENTRY = struct.Struct("=Q4s2s5H256s")
+ENTRY_BYTES = _ENTRY.size
+_SIZE_AT, _NAME_AT = 22, 24
 _USED, _HEALTHY = 1, 2
 _REMEDY = "ask `dpfedge route explain --help` where tables come from"
 
@@ -79,6 +82,12 @@ class Entry:
         """As plain data: one value of a health map."""
         health = round(self.health, 4)
         return {"health": health, "healthy": self.healthy, "weight": self.weight, "effective": self.effective}
+
+
+def name_of(entry: bytes) -> str:
+    """The name in an entry's bytes: what most callers need of it."""
+    size = int.from_bytes(entry[_SIZE_AT:_NAME_AT], sys.byteorder)
+    return entry[_NAME_AT : _NAME_AT + size].decode(errors="backslashreplace")
 
 
 class Published(_core.RouteMap):
@@ -168,12 +177,13 @@ class Publisher:
 
     fd = -1
 
-    def publish(self, table: _core.RouteTable, entries: Sequence[Entry | None]) -> int:
-        """Make this table and these instances, by index, what everybody reads from now on; the new generation.
+    def publish(self, table: _core.RouteTable, entries: bytes | bytearray) -> int:
+        """Make this table and these instances what everybody reads from now on; the new generation.
 
-        UsageError when they do not fit: other bits or another key seed, more instances than there is room for.
+        `entries` are `Entry.pack`s, by index, zeros where there is none. UsageError when something does not fit: other
+        bits or another key seed, more instances than there is room for.
         """
-        return self._map.publish(table, b"".join(bytes(_ENTRY.size) if one is None else one.pack() for one in entries))
+        return self._map.publish(table, entries)
 
     @property
     def generation(self) -> int:

@@ -19,7 +19,7 @@ from dpfedge.routing.health import Health, Rule, Sample
 from dpfedge.routing.instances import INSTANCES_MAX, Instance
 from dpfedge.routing.key import BITS, KEY_SEED, hash_key, slot_of
 from dpfedge.routing.log import RouteLog, id_text
-from dpfedge.routing.publication import Entry, Published, Publisher
+from dpfedge.routing.publication import ENTRY_BYTES, Entry, Published, Publisher, name_of
 from dpfedge.routing.table import Table
 
 __all__ = ["GRACE_NS", "Change", "Decision", "Router"]
@@ -43,7 +43,7 @@ class Change:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes three times as long to make
 class Decision:
     """Where one session goes."""
 
@@ -59,6 +59,7 @@ class _Member:
     index: int
     instance: Instance
     health: Health
+    gone: bool = False
 
     @property
     def effective(self) -> int:
@@ -67,7 +68,8 @@ class _Member:
     def entry(self) -> Entry:
         one, health = self.instance, self.health
         score = health.score / 10000
-        return Entry(one.encoded, one.seed, one.weight, self.effective, health.healthy, score, one.address)
+        effective = 0 if self.gone else self.effective
+        return Entry(one.encoded, one.seed, one.weight, effective, health.healthy, score, one.address, self.gone)
 
 
 class Router:
@@ -91,6 +93,7 @@ class Router:
         self._resting: dict[str, tuple[int, int]] = {}  # name → (until when, its index), oldest first
         self._lock = threading.RLock()
         self._held, self._dirty = 0, False
+        self._packed = bytearray()  # of every index: an entry is packed when it changes, not when it is published
         self._adopt()
         if log is not None:
             log.begin(self._state(self.published.generation))
@@ -131,6 +134,7 @@ class Router:
             moved = self.table.weigh(member.index, 0)
             del self._members[name]
             self._resting[name] = self._clock() + GRACE_NS, member.index
+            member.gone = True
             return self._changed(member, moved, "leave")
 
     def weigh(self, name: str, weight: int) -> Change:
@@ -145,6 +149,7 @@ class Router:
         with self._lock:
             member = self._member(name)
             if not member.health.take(sample, self._now_ms()):
+                self._pack(member.index, member.entry())
                 return None
             verb = "healthy again" if member.health.healthy else "not healthy"
             return self._reweighed(member, f"{verb}: health {member.health.score / 10000:.4f}")
@@ -168,7 +173,7 @@ class Router:
                     self._publish()
 
     def publish(self) -> int:
-        """Publish once more: the health map without a change of the table; the generation."""
+        """Publish the same table once more, so that readers see what samples have told; the generation."""
         with self._lock:
             return self._publish()
 
@@ -180,8 +185,7 @@ class Router:
         hash = hash_key(model, user, ts_ms, self.table.key_seed)
         slot = slot_of(hash, self.table.bits)
         index, generation, data = self.published.find(hash)
-        entry = None if data is None else Entry.unpack(data)
-        name = None if entry is None else entry.text
+        name = None if data is None else name_of(data)
         if self._log is not None:
             ids = {"model": id_text(model), "user": id_text(user), "ts_ms": ts_ms} if self._log.ids else {}
             line = {"generation": generation, "hash": f"{hash:016x}", "slot": slot, "instance": name}
@@ -200,9 +204,11 @@ class Router:
             instance = Instance(entry.text, entry.weight, entry.healthy)
             health = Health(self._rule, self._now_ms(), healthy=entry.healthy)
             self._members[instance.name] = _Member(index, instance, health)
+            self._pack(index, entry)
             self.table.note(index, instance.seed, instance.effective)
         for index, entry in self.published.departed().items():
             self._resting[entry.text] = self._clock() + GRACE_NS, index
+            self._pack(index, entry)
         indices = [*self.published.entries(), *self.published.departed()]
         self._indices = max(indices, default=-1) + 1
         self.table.build()
@@ -232,6 +238,7 @@ class Router:
 
     def _changed(self, member: _Member, moved: int, why: str) -> Change:
         self._dirty = True
+        self._pack(member.index, member.entry())
         generation = self.published.generation + 1 if self._held else self._publish()
         weight = self.table.weight(member.index)
         change = Change(generation, member.instance.name, member.index, weight, moved, why)
@@ -242,14 +249,13 @@ class Router:
         return change
 
     def _publish(self) -> int:
-        entries: list[Entry | None] = [None] * self._indices
-        for name, (_, index) in self._resting.items():
-            one = Instance(name, 0)
-            entries[index] = Entry(one.encoded, one.seed, 0, 0, gone=True)
-        for member in self._members.values():
-            entries[member.index] = member.entry()
         self._dirty = False
-        return self.publisher.publish(self.table, entries)
+        return self.publisher.publish(self.table, self._packed)
+
+    def _pack(self, index: int, entry: Entry) -> None:
+        at = index * ENTRY_BYTES
+        self._packed.extend(bytes(max(0, at + ENTRY_BYTES - len(self._packed))))
+        self._packed[at : at + ENTRY_BYTES] = entry.pack()
 
     def _state(self, generation: int) -> Mapping[str, Any]:
         rows = [{"index": one.index, "name": name, "weight": one.effective} for name, one in self._members.items()]

@@ -13,7 +13,7 @@ from dpfedge import _core
 from dpfedge.errors import NoInstance, RouteError, Unavailable, UsageError
 from dpfedge.routing.instances import Instance
 from dpfedge.routing.key import hash_key
-from dpfedge.routing.publication import Entry, Published, Publisher, default_path
+from dpfedge.routing.publication import ENTRY_BYTES, Entry, Published, Publisher, default_path, name_of
 from dpfedge.routing.table import Table
 
 BITS, CAPACITY = 8, 4
@@ -24,8 +24,9 @@ def _instances(*weights: int) -> list[Instance]:
     return [Instance(f"10.0.0.{i + 1}:8000", weight) for i, weight in enumerate(weights)]
 
 
-def _entries(instances: list[Instance]) -> list[Entry | None]:
-    return [Entry(one.encoded, one.seed, one.weight, one.effective, address=one.address) for one in instances]
+def _entries(instances: list[Instance]) -> bytes:
+    entries = (Entry(one.encoded, one.seed, one.weight, one.effective, address=one.address) for one in instances)
+    return b"".join(entry.pack() for entry in entries)
 
 
 def _publish(publisher: Publisher, *weights: int) -> Table:
@@ -64,7 +65,7 @@ def test_published__without_instances(tmp_path: Path) -> None:
             reader.lookup(*KEY)
         assert caught.value.health == {}
         one = Instance("gpu-0", 3, healthy=False)
-        publisher.publish(Table.of([one], BITS), [Entry(one.encoded, one.seed, 3, 0, healthy=False, health=0.04)])
+        publisher.publish(Table.of([one], BITS), Entry(one.encoded, one.seed, 3, 0, healthy=False, health=0.04).pack())
         for ask in (lambda: reader.lookup(*KEY), lambda: reader.entry(hash_key(*KEY))):
             with pytest.raises(NoInstance) as caught:
                 ask()
@@ -124,9 +125,11 @@ def test_publisher__refuses_what_does_not_fit() -> None:
         bad = [Table(BITS + 1), Table(BITS, 7)]
         for table in bad:
             with pytest.raises(UsageError, match="does not fit"):
-                publisher.publish(table, [])
+                publisher.publish(table, b"")
         with pytest.raises(UsageError, match="does not fit"):
-            publisher.publish(Table(BITS), [None] * (CAPACITY + 1))
+            publisher.publish(Table(BITS), bytes(ENTRY_BYTES * (CAPACITY + 1)))
+        with pytest.raises(UsageError, match="does not fit"):
+            publisher.publish(Table(BITS), bytes(ENTRY_BYTES - 1))
         with pytest.raises(UsageError, match="opened for writing"):
             _core.RouteMap(publisher.fd).publish(Table(BITS), b"")
         assert publisher.generation == 0
@@ -198,4 +201,5 @@ def test_entry__long_names() -> None:
     """256 bytes come back whole."""
     entry = Entry(b"n" * 256, 5, 65535, 1, False, 0.1234, (b"\1\2\3\4", 65535))
     assert Entry.unpack(entry.pack()) == entry
+    assert name_of(entry.pack()) == entry.text == "n" * 256
     assert Entry.unpack(bytes(_core.ROUTE_ENTRY_BYTES)) is None
