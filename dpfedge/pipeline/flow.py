@@ -129,14 +129,14 @@ class Flow:
     # --- what the caller gives ---
 
     async def send(
-        self, port: str, data: str | Array | Mapping[str, Any], *, turn: int = 0, captured_ns: int = 0
+        self, port: str, data: str | bytes | Array | Mapping[str, Any], *, turn: int = 0, captured_ns: int = 0
     ) -> None:
-        """One message into `stage.port`: a text, a map, or an array, which is written into the link at once.
+        """One message into `stage.port`: bytes, a text, a map, or an array, which is written into the link at once.
 
         It waits for space. InputError when the port takes something else; Cancelled when the request has ended.
         """
         place = self._place(port)
-        if not isinstance(data, str | Mapping):
+        if not isinstance(data, str | bytes | Mapping):
             self._check(port, place, data)
         given = _encoded(data)
         self._check_open()
@@ -380,7 +380,7 @@ class Flow:
             raise InputError("the port takes something else", where=port, found=found, allowed=str(spec))
 
 
-def _encoded(data: str | Array | Mapping[str, Any]) -> Array | bytes:
+def _encoded(data: str | bytes | Array | Mapping[str, Any]) -> Array | bytes:
     if isinstance(data, str):
         return data.encode()
     return cbor2.dumps(dict(data)) if isinstance(data, Mapping) else data

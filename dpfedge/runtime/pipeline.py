@@ -110,7 +110,7 @@ class Request:
     def __init__(self, call: Callable[[Any], Any], iterate: Callable[[Any], Iterator[Any]], flow: Flow) -> None:
         self._call, self._iterate, self._flow = call, iterate, flow
 
-    def send(self, port: str, data: str | Array | Mapping[str, Any], **fields: Any) -> None:
+    def send(self, port: str, data: str | bytes | Array | Mapping[str, Any], **fields: Any) -> None:
         """See `Flow.send`."""
         self._call(self._flow.send(port, data, **fields))
 
