@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpfedge.backend.known import machine_at
+from dpfedge.hardware.architecture import HWCAPS
 from dpfedge.hardware.source.accelerator import kernel_version
+from dpfedge.hardware.source.cpuinfo import read_auxv, read_cpuinfo
+from dpfedge.hardware.source.root import Root
 
-__all__ = ["CpuFacts", "cpu_facts"]
+__all__ = ["CpuFacts", "cpu_facts", "false_text"]
+
+_WORDS = frozenset(word for words in HWCAPS.values() for word in words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +46,20 @@ def cpu_facts(sysroot: str | Path = "/") -> CpuFacts:
     cpu, kernel = machine.cpu, kernel_version(machine.kernel)
     drivers = {} if kernel is None else {"kernel": kernel}
     return CpuFacts(cpu.arch, cpu.model, cpu.level, cpu.features, len(cpu.allowed), machine.usable_bytes, drivers)
+
+
+def false_text(arch: str, sysroot: str | Path = "/") -> str | None:
+    """What `/proc/cpuinfo` says that is not true of the CPU; None where libraries may go by it.
+
+    On aarch64 onnxruntime chooses its instructions by that text (with `/sys` beside it; without, it takes the least),
+    and a wrong one ends the process by SIGILL or SIGSEGV. Emulators and sandboxes show such texts, kernels do not.
+    """
+    root = Root(sysroot)
+    info = read_cpuinfo(root)
+    if arch != "aarch64" or info is None or not root.names("sys/devices/system/cpu"):
+        return None
+    if info.arch != arch:
+        return f"it describes {info.arch or 'no known architecture'}"
+    promised, _ = read_auxv(root)
+    more = (info.words & _WORDS) - promised if promised else frozenset()
+    return f"it has instructions that the kernel does not promise: {' '.join(sorted(more))}" if more else None

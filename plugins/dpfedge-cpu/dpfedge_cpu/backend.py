@@ -28,8 +28,8 @@ from dpfedge.backend.api import (
     LoweredGraph,
     LowerRequest,
 )
-from dpfedge.backend.cpu_facts import cpu_facts
-from dpfedge.errors import Unsupported
+from dpfedge.backend.cpu_facts import cpu_facts, false_text
+from dpfedge.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from dpfedge_cpu.session import CpuExecutable
@@ -48,8 +48,16 @@ class CpuBackend:
     compares_sealed = True
 
     def devices(self, sysroot: Path) -> Sequence[Device]:
-        """The machine's CPUs as one device, `cpu:0`."""
+        """The machine's CPUs as one device, `cpu:0`; Unavailable where onnxruntime would run instructions it lacks."""
         facts = cpu_facts(sysroot)
+        if (false := false_text(facts.arch, sysroot)) is not None:
+            raise Unavailable(
+                "onnxruntime goes by /proc/cpuinfo, which is of another CPU than this one",
+                where="backend cpu",
+                found=false,
+                allowed=f"{facts.arch} with {' '.join(sorted(facts.features)) or 'no extensions'}",
+                remedy="show the true /proc/cpuinfo to this root, or hide /sys from it",
+            )
         return [
             Device(
                 id="cpu:0",

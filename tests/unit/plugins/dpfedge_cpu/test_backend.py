@@ -13,7 +13,7 @@ import pytest
 from dpfedge_cpu import CpuBackend, dpfedge_register_backends
 
 from dpfedge.backend.api import ABI, Backend, Budget, Device, GraphView
-from dpfedge.errors import Unsupported
+from dpfedge.errors import Unavailable, Unsupported
 from dpfedge.tensors import DTYPES
 
 Record = Callable[[str], Path]
@@ -89,3 +89,13 @@ def test_health__is_two_shares(here: Device) -> None:
 def here() -> Device:
     """This machine's device."""
     return CpuBackend().devices(Path("/"))[0]
+
+
+def test_devices__of_a_cpu_that_is_told_wrongly(monkeypatch: pytest.MonkeyPatch, record: Record) -> None:
+    """No device is better than a process that ends by SIGILL; the error says which text is wrong."""
+    monkeypatch.setattr("dpfedge_cpu.backend.false_text", lambda arch, root: "it describes x86_64")
+
+    with pytest.raises(
+        Unavailable, match=r"of another CPU than this one; found it describes x86_64; allowed aarch64 with"
+    ):
+        CpuBackend().devices(record("orin"))
