@@ -17,7 +17,8 @@ from dpfedge.errors import StageError
 
 __all__ = ["names_shortage", "shortage"]
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NO_THREAD = "can't start new thread"  # all that Python says of EAGAIN and ENOMEM there
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,10 +77,22 @@ class _Zygote:
 
 
 class _Watcher:
+    def post(self, action: Callable[[], None]) -> None:
+        action()
+
+    def happened(self, stage: str, event: Mapping[str, Any]) -> None:
+        return
+
     def stage_ready(self, name: str) -> None:
         return
 
     def stage_died(self, name: str) -> None:
+        return
+
+    def happened(self, stage: str, event: Mapping[str, Any]) -> None:
+        return
+
+    def post(self, action: Any) -> None:
         return
 
 
@@ -91,7 +103,7 @@ class Threads:
         (folder / "code.py").write_text(CODE)
         section = {**SECTION, **changes}
         graph = Graph.of(section, "test", folder=folder)
-        board: Any = SimpleNamespace(id="host", placement={})
+        board: Any = SimpleNamespace(id="host", placement={}, thermal={})
         zygote: Any = _Zygote()
         self.engine = Engine.start(PreparedFile(zygote, Plan("test", graph, board, section, None, folder)), _Watcher())
         self.events: list[Mapping[str, Any]] = []
