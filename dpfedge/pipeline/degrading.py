@@ -19,8 +19,9 @@ from dpfedge.limits import EVENTS_KEPT
 from dpfedge.pipeline.ladder import Change, Ladder
 from dpfedge.pipeline.pressure import Pressure
 from dpfedge.pipeline.rungs import MODEL, Node, check_rungs, over
+from dpfedge.pipeline.supervisor_units import Watcher
 
-__all__ = ["Degrading", "Gauge", "Hands", "degrading"]
+__all__ = ["Degrading", "Gauge", "Hands", "Told", "Watched", "degrading"]
 
 _INTERVAL_S = 1.0
 Tell = Callable[[str, Mapping[str, Any]], None]
@@ -53,6 +54,23 @@ class Hands(Protocol):
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` on the event loop soon; from any thread. Dropped when the loop is closed."""
+
+
+class Told(Watcher, Protocol):
+    """Who is told of a pipeline's stages, and of everything else that happens to it."""
+
+    def happened(self, stage: str, event: Mapping[str, Any]) -> None:
+        """Something did, to a stage or (empty) to the pipeline; on the event loop."""
+
+    def post(self, action: Callable[[], None]) -> None:
+        """See `Hands.post`."""
+
+
+class Watched:
+    """A watcher that also notes what the supervisor and the stages themselves report."""
+
+    def __init__(self, watcher: Watcher, note: Tell) -> None:
+        self.stage_ready, self.stage_died, self.stage_event = watcher.stage_ready, watcher.stage_died, note
 
 
 class Degrading:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cbor2
@@ -20,6 +20,7 @@ from dpfedge.errors import PackageError, StageDied, StageError, UsageError, Woul
 from dpfedge.limits import REQUESTS_MAX, STAGE_START_MAX_S
 from dpfedge.link import LAST, Arena, Producer
 from dpfedge.pipeline.checking import Checking
+from dpfedge.pipeline.degrading import Degrading, Told, Watched, degrading
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.links import SINK
 from dpfedge.pipeline.messages import crowded, send_array, send_bytes, send_map, send_text
@@ -27,10 +28,11 @@ from dpfedge.pipeline.observer import Observe, tapped_consumer, tapped_producer
 from dpfedge.pipeline.parent import Zygote
 from dpfedge.pipeline.plan import Plan
 from dpfedge.pipeline.prepare import Prepared, PreparedFile
+from dpfedge.pipeline.pressure import Sensors, sensor_root
 from dpfedge.pipeline.processes import memory_of
 from dpfedge.pipeline.shortage import names_shortage
 from dpfedge.pipeline.sink import Receiver, Sink
-from dpfedge.pipeline.supervisor import Supervisor, Watcher
+from dpfedge.pipeline.supervisor import Supervisor
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.tensors import DTYPE_CODES
 
@@ -46,16 +48,17 @@ class Engine:
         self,
         zygote: Zygote,
         plan: Plan,
-        watcher: Watcher,
+        watcher: Told,
         checking: Checking | None = None,
         observe: Observe | None = None,
     ) -> None:
         self.plan, self._checking = plan, checking
         self.observer = None if observe is None else observe(self.bound)
         """Told of this runtime's requests; None when nobody looks."""
-        self.graph = plan.graph
+        self.graph, self._post = plan.graph, watcher.post
+        self.degrading = self._degrading(watcher)
         self.arena = Arena.create(self.graph.links(), requests=REQUESTS_MAX)
-        self.supervisor = Supervisor(zygote, self.graph, self.arena, watcher, self._idle)
+        self.supervisor = Supervisor(zygote, self.graph, self.arena, Watched(watcher, self.degrading.note), self._idle)
         tap = None if self.observer is None else self.observer.tap
         self._source: Mapping[str, Producer] = {
             name: tapped_producer(self.arena.producer(f"source.{name}", _OWNER), tap) for name in self.graph.names
@@ -71,7 +74,7 @@ class Engine:
 
     @classmethod
     @names_shortage
-    def start(cls, prepared: Prepared | PreparedFile, watcher: Watcher, observe: Observe | None = None) -> Engine:
+    def start(cls, prepared: Prepared | PreparedFile, watcher: Told, observe: Observe | None = None) -> Engine:
         """Fork every stage; returns before they are warm. Takes over `prepared`, also when it fails."""
         try:
             engine = cls(prepared.zygote, prepared.plan, watcher, prepared.checking, observe)
@@ -90,6 +93,14 @@ class Engine:
         start_s = self.graph.budgets.start_s or STAGE_START_MAX_S
         self.supervisor.start(plan.files(), plan.setup(), plan.board.placement, plan.heaviest_first(), start_s)
         self._sink.start()
+        self.degrading.start()
+
+    def _degrading(self, watcher: Told) -> Degrading:
+        """The pipeline's ladder on this machine; ConfigError names a step that cannot be."""
+        nodes = {node.name: node for node in self.graph.stages}
+        gauge = Sensors(sensor_root(), self.plan.board)
+        models = {} if self.plan.bound is None else _models(self.plan.bound)
+        return degrading(self.graph.ladder, self.plan.name, nodes, models, gauge, self, watcher.happened)
 
     @property
     def bound(self) -> Bound:
@@ -206,6 +217,14 @@ class Engine:
         """What a stage is to do otherwise from now on; WouldBlock when its link is full."""
         send_map(self._source[stage], 0, Kind.SETTINGS, settings)
 
+    def replace(self, name: str, *, model: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        """From now on, and after a death, a stage runs with these; see `Supervisor.replace`."""
+        self.supervisor.replace(name, model=model, settings=settings)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` on the thread that sends."""
+        self._post(action)
+
     def send_start(self, stage: str, key: int, options: Mapping[str, Any]) -> None:
         """A request's first message to a stage; WouldBlock when its link is full, InputError when it is too long."""
         send_map(self._source[stage], key, Kind.START, options)
@@ -264,8 +283,10 @@ class Engine:
         sidecar, stale = (bound.sidecar, [str(line) for line in bound.stale]) if bound is not None else (None, [])
         seal = {"path": None if sidecar is None else str(sidecar.package.path), "stale": stale}
         arena = {"nbytes": self.arena.nbytes, "sealed": self.arena.sealed}
-        links = self.link_stats()
-        return {"stages": stages, "server": own, "zygote": zygote, "links": links, "arena": arena, "seal": seal}
+        return {
+            "stages": stages, "server": own, "zygote": zygote, "links": self.link_stats(), "arena": arena, "seal": seal,
+            "degrade": self.degrading.status(),
+        }  # fmt: skip
 
     def link_stats(self) -> dict[str, dict[str, int]]:
         """Counters of every link; empty after `stop`."""
@@ -281,6 +302,7 @@ class Engine:
         with self._stop_lock:
             stopped, self._stopped = self._stopped, True
         if not stopped:
+            self.degrading.stop()
             self.supervisor.stop()
             self._sink.stop()
             self.arena.close()
@@ -288,6 +310,12 @@ class Engine:
                 self._checking.stop()
             if self.plan.bound is not None:
                 self.plan.bound.close()
+
+
+def _models(bound: Bound) -> dict[str, Mapping[str, Any]]:
+    """Name → config of the models that a stage may have here."""
+    models = bound.package.manifest.models
+    return {name: models[name].config for name in bound.target.models}
 
 
 def _ends(graph: Graph) -> list[tuple[str, str, str]]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -31,6 +32,16 @@ class Dispatcher:
         self.open: dict[int, Waiting] = {}
         """Request key → who waits for it."""
         self.observer: Observer | None = None
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` on the loop soon; a closed loop has nothing to do any more."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(action)
+
+    def happened(self, stage: str, event: Mapping[str, Any]) -> None:
+        """Tell the observer, on the loop."""
+        if self.observer is not None:
+            self.observer.happened(stage, event)
 
     def stage_ready(self, name: str) -> None:
         """Only an observer waits for it: what a restarted stage has to do is in its links already."""

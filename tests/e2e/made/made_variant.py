@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import cbor2
 
@@ -16,11 +18,13 @@ _OWN = ("format", "name", "version", "created", "sections")
 
 
 def variant(
-    source: Path, out: Path, version: str, key: Path, *, broken: str | None = None, wrong: str | None = None
-) -> Path:
+    source: Path, out: Path, version: str, key: Path, *, broken: str | None = None, wrong: str | None = None,
+    ladder: Sequence[Mapping[str, Any]] = (), twins: Mapping[str, str] | None = None,
+) -> Path:  # fmt: skip
     """Write `source` again as `version`, signed with `key`, with digests that fit.
 
-    Graphs of the model `broken` are what nobody can load; weights of the model `wrong` make it answer wrongly.
+    Graphs of the model `broken` are what nobody can load; weights of the model `wrong` make it answer wrongly. The
+    pipeline gets the degrade `ladder`; `twins`: a new name for a model that is there under its own too.
     """
     with (
         open_package(source, check="fast") as package,
@@ -28,6 +32,11 @@ def variant(
     ):
         manifest = cbor2.loads(bytes(package.manifest_bytes()))
         fields = {key: value for key, value in manifest.items() if key not in _OWN}
+        if ladder:
+            fields["pipeline"]["ladder"] = list(ladder)
+        for twin, name in (twins or {}).items():
+            for models in (fields["models"], *(target["models"] for target in fields["targets"])):
+                models[twin] = models[name]
         targets = package.manifest.targets
         graphs = [(name, one) for target in targets for name, m in target.models.items() for one in m.graphs.values()]
         useless = {graph.section for name, graph in graphs if name == broken}

@@ -72,6 +72,12 @@ class Nobody:
     def stage_died(self, name: str) -> None:
         return
 
+    def happened(self, *arguments: Any) -> None:
+        return
+
+    def post(self, action: Any) -> None:
+        return
+
     def receive(self, *arguments: Any) -> None:
         return
 
@@ -87,7 +93,7 @@ def package(tmp_path: Path) -> Package:
 
 
 def _start(package: Package, checking: Any = None, observe: Any = None) -> Engine:
-    board = SimpleNamespace(id="host", placement={})
+    board = SimpleNamespace(id="host", placement={}, thermal={})
     bound: Any = SimpleNamespace(
         package=package, board=board, target=SimpleNamespace(models={}), chosen=CHOSEN, sidecar=None, stale=("why",),
         close=package.close,
@@ -356,6 +362,7 @@ def test_status__tells_of_every_part(engine: Engine) -> None:
     assert status["seal"] == {"path": None, "stale": ["why"]}
     assert status["server"]["pid"] == os.getpid()
     assert status["links"]["source.llm"]["sent"] == 0
+    assert (status["degrade"]["level"], status["degrade"]["steps"]) == (0, [])
     assert "pss_bytes" in status["server"]
     assert "pss_bytes" not in engine.status(memory=False)["server"]
     assert engine.facts() == {"decoder": {}, "llm": {}}

@@ -7,6 +7,9 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
+
+from dpfedge.pipeline.observer import Observer
 from dpfedge.runtime.dispatcher import Dispatcher
 
 
@@ -46,3 +49,25 @@ def test_death__after_the_loop_was_closed() -> None:
 
     Dispatcher(loop).stage_died("llm")
     Dispatcher(loop).stage_ready("llm")
+    Dispatcher(loop).post(lambda: pytest.fail("nothing runs any more"))
+
+
+def test_post__runs_on_the_loop_and_tells_the_observer() -> None:
+    """From any thread; without an observer nobody is told."""
+    told: list[Any] = []
+
+    class Notes(Observer):
+        def happened(self, stage: str, event: Any) -> None:
+            told.append((stage, event, threading.get_ident()))
+
+    async def test() -> None:
+        one = Dispatcher(asyncio.get_running_loop())
+        one.happened("llm", {"what": "nobody hears this"})
+        one.observer = Notes()
+        thread = threading.Thread(target=one.post, args=(lambda: one.happened("llm", {"what": "replaced"}),))
+        thread.start()
+        thread.join()
+        await asyncio.sleep(0)
+
+    asyncio.run(test())
+    assert told == [("llm", {"what": "replaced"}, threading.get_ident())]
