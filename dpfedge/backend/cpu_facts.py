@@ -7,7 +7,7 @@ It is the one door from plugins to `dpfedge.hardware`; it loads no native librar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from dpfedge.backend.known import machine_at
@@ -15,10 +15,11 @@ from dpfedge.hardware.architecture import HWCAPS
 from dpfedge.hardware.source.accelerator import kernel_version
 from dpfedge.hardware.source.cpuinfo import read_auxv, read_cpuinfo
 from dpfedge.hardware.source.root import Root
+from dpfedge.records import dataclass
 
 __all__ = ["CpuFacts", "cpu_facts", "false_text"]
 
-_WORDS = frozenset(word for words in HWCAPS.values() for word in words)
+_INSTRUCTIONS = frozenset(word for words in HWCAPS.values() for word in words) - {"evtstrm", "cpuid"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +62,5 @@ def false_text(arch: str, sysroot: str | Path = "/") -> str | None:
     if info.arch != arch:
         return f"it describes {info.arch or 'no known architecture'}"
     promised, _ = read_auxv(root)
-    more = (info.words & _WORDS) - promised if promised else frozenset()
+    more = (info.words & _INSTRUCTIONS) - promised if promised else frozenset()
     return f"it has instructions that the kernel does not promise: {' '.join(sorted(more))}" if more else None
