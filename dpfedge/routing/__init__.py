@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dpfedge.routing.publication import Published, Publisher
     from dpfedge.routing.replay import Replayed
     from dpfedge.routing.router import Change, Decision, Router
+    from dpfedge.routing.sampling import Sampler, of_device
     from dpfedge.routing.table import Table
 
 __all__ = [
@@ -29,10 +30,12 @@ __all__ = [
     "Router",
     "Rule",
     "Sample",
+    "Sampler",
     "Table",
     "encode",
     "hash_key",
     "mark_of",
+    "of_device",
     "read_instances",
     "slot_of",
     "weigh",
@@ -45,6 +48,7 @@ _HOMES = {
     **dict.fromkeys(("Published", "Publisher"), "publication"),
     **dict.fromkeys(("Replayed",), "replay"),
     **dict.fromkeys(("Change", "Decision", "Router"), "router"),
+    **dict.fromkeys(("Sampler", "of_device"), "sampling"),
     "RouteLog": "log", "Table": "table",
 }  # fmt: skip
 

@@ -6,10 +6,11 @@ It reads no sensor; the reckoning is `firmware_bridge/include/dpf/health.h`, the
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 from dpfedge import _core
 from dpfedge.errors import UsageError
+from dpfedge.records import dataclass
 
 __all__ = ["PERIOD_MS", "STALE_MS", "Health", "MemoryPressure", "Rule", "Sample"]
 
@@ -82,8 +83,7 @@ class Health:
         self._state = (now_ms, _ONE if healthy else 0, int(healthy), 0)
         _core.health_score((0, 0, 0, 0, 0, 0), self._rule)  # refuses an impossible rule now, not at the first sample
         self.score = self._state[1]
-        self.sampled_ms: int | None = None
-        self.sample: Sample | None = None
+        self._expected_ms: int | None = None
 
     @property
     def healthy(self) -> bool:
@@ -92,13 +92,18 @@ class Health:
 
     def take(self, sample: Sample, now_ms: int) -> bool:
         """Judge one sample; whether `healthy` changed."""
-        self.sample, self.sampled_ms = sample, now_ms
+        self._expected_ms = now_ms
         self.score = _core.health_score(sample.numbers(), self._rule)
         return self._step(self.score, now_ms, at_once=sample.fatal_errors > 0)
 
+    def watch(self, now_ms: int) -> None:
+        """Expect samples from now on."""
+        if self._expected_ms is None:
+            self._expected_ms = now_ms
+
     def expire(self, now_ms: int) -> bool:
-        """Out when the last sample is too old; whether `healthy` changed. One that was never sampled is left alone."""
-        if self.sampled_ms is None or now_ms - self.sampled_ms < STALE_MS:
+        """Out when the last sample is too old; whether `healthy` changed. One that nobody samples is left alone."""
+        if self._expected_ms is None or now_ms - self._expected_ms < STALE_MS:
             return False
         self.score = 0
         return self._step(0, now_ms, at_once=True)
@@ -110,7 +115,7 @@ class Health:
 
 
 class MemoryPressure:
-    """Whether memory is low: under 15 % free, until 20 % are. Then new work that is not urgent waits for all other."""
+    """Whether memory is low: under 15 % free, until 20 % are. Then new work that is not urgent goes last."""
 
     def __init__(self) -> None:
         self.low = False
@@ -121,7 +126,7 @@ class MemoryPressure:
         return self.low
 
     def urgency(self, wanted: int) -> int:
-        """What new work of that urgency (0 to 7, 3 is usual) gets: below 3 it is 0 while memory is low."""
+        """What new work of that urgency (0 first, 3 usual, 7 last) gets: 7 for what is over 3 while memory is low."""
         if not 0 <= wanted <= 7:
             raise UsageError("number out of range", where="urgency", found=wanted, allowed="0..7")
         return _core.health_urgency(wanted, self.low)

@@ -11,12 +11,12 @@ import os
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
 
 from dpfedge import _core
 from dpfedge.errors import NoInstance, RouteError, Unavailable
+from dpfedge.records import dataclass
 from dpfedge.routing.key import BITS, KEY_SEED
 from dpfedge.store.places import runtime_folder
 

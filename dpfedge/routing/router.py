@@ -11,10 +11,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.errors import UsageError
+from dpfedge.records import dataclass
 from dpfedge.routing.health import Health, Rule, Sample
 from dpfedge.routing.instances import INSTANCES_MAX, Instance
 from dpfedge.routing.key import BITS, KEY_SEED, hash_key, slot_of
@@ -153,6 +153,11 @@ class Router:
                 return None
             verb = "healthy again" if member.health.healthy else "not healthy"
             return self._reweighed(member, f"{verb}: health {member.health.score / 10000:.4f}")
+
+    def watch(self, name: str) -> None:
+        """From now on samples of this instance are expected: without them it goes out."""
+        with self._lock:
+            self._member(name).health.watch(self._now_ms())
 
     def expire(self) -> list[Change]:
         """Take out instances whose samples stopped coming; call it as often as samples are due."""

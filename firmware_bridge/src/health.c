@@ -4,7 +4,7 @@
  */
 #include "dpf/health.h"
 
-enum { BUSY_SHARE = 6, MEMORY_SHARE = 4, USUAL_URGENCY = 3 };
+enum { BUSY_SHARE = 6, MEMORY_SHARE = 4, USUAL_URGENCY = 3, LAST_URGENCY = 7 };
 
 static uint32_t share(uint32_t value) {
     return (value < (uint32_t)DPF_HEALTH_ONE) ? value : (uint32_t)DPF_HEALTH_ONE;
@@ -78,5 +78,5 @@ bool dpf_health_memory_low(uint32_t memory_free, bool before) {
 }
 
 uint32_t dpf_health_urgency(uint32_t urgency, bool memory_low) {
-    return (memory_low && (urgency < (uint32_t)USUAL_URGENCY)) ? 0u : urgency;
+    return (memory_low && (urgency > (uint32_t)USUAL_URGENCY)) ? (uint32_t)LAST_URGENCY : urgency;
 }

@@ -79,7 +79,7 @@ static void memory_pressure(void) {
     CHECK(dpf_health_memory_low(1999, true) && !dpf_health_memory_low(2000, true));
     for (uint32_t urgency = 0; urgency < 8; urgency++) {
         CHECK(dpf_health_urgency(urgency, false) == urgency);
-        CHECK(dpf_health_urgency(urgency, true) == (urgency < 3 ? 0 : urgency));
+        CHECK(dpf_health_urgency(urgency, true) == (urgency > 3 ? 7 : urgency));
     }
 }
 

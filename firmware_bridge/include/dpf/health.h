@@ -71,7 +71,8 @@ bool dpf_health_step(dpf_health_state *state, uint32_t score, uint64_t now_ms, b
 /* Whether memory is low: with hysteresis, `before` is the last answer. */
 bool dpf_health_memory_low(uint32_t memory_free, bool before);
 
-/* The urgency (0 .. 7, 3 is usual) that new work gets while memory is low: what is less urgent than usual waits for all else. */
+/* The urgency that new work gets (RFC 9218: 0 first, 3 usual, 7 last): while memory is low, what is less urgent than usual
+ * goes last. */
 uint32_t dpf_health_urgency(uint32_t urgency, bool memory_low);
 
 #ifdef __cplusplus

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of devices, taken every 100 ms and told to a router: what asks a backend in, changes of the table out.
+
+Each instance has a thread of its own: a driver that hangs holds up nobody else, and its instance goes out for want of
+samples. It judges nothing; `health.py` does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, Self
+
+from dpfedge.backend.api import Device, Health
+from dpfedge.errors import DpfError
+from dpfedge.hardware.source.aer import PciErrors, read_errors
+from dpfedge.hardware.source.root import Root
+from dpfedge.routing.health import PERIOD_MS, STALE_MS, Sample
+from dpfedge.routing.router import Router
+
+__all__ = ["Sampler", "Source", "of_device"]
+
+Source = Callable[[], Sample]
+"""Looks at a device once; may raise DpfError or OSError, which is no sample."""
+
+_END_S = STALE_MS / 1000
+
+
+class Knows(Protocol):
+    """A backend, as far as it is asked here."""
+
+    def health(self, device: Device) -> Health:
+        """The device's state now."""
+
+
+def of_device(backend: Knows, device: Device, root: Root | None = None, pci: Sequence[str] = ()) -> Source:
+    """What its backend says of a device, with the PCIe errors since the last look at its and its bridge's addresses."""
+    place = root or Root()
+    last: dict[str, PciErrors] = {}
+
+    def look() -> Sample:
+        told, corrected, fatal = backend.health(device), 0, 0
+        for address in pci:
+            if (now := read_errors(place, address)) is not None:
+                before = last.get(address, now)
+                corrected += max(0, now.corrected + now.nonfatal - before.corrected - before.nonfatal)
+                fatal += max(0, now.fatal - before.fatal)
+                last[address] = now
+        return Sample(told.utilisation, told.free_memory, told.temperature_c, told.throttled, corrected, fatal)
+
+    return look
+
+
+class Sampler:
+    """Samples instances of a router until it is closed; `problems` says what the last look of each failed with."""
+
+    def __init__(self, router: Router, sources: Mapping[str, Source], period_ms: int = PERIOD_MS) -> None:
+        """Begins at once. `sources`: instance name → what looks at its device."""
+        self.problems: dict[str, str] = {}
+        self._router, self._period = router, period_ms / 1000
+        self._ended = threading.Event()
+        loops = [(name, lambda name=name, source=source: self._look(name, source)) for name, source in sources.items()]
+        self._threads = [
+            threading.Thread(target=self._every, args=(do,), name=f"sample {name}", daemon=True)
+            for name, do in [*loops, ("expiry", self._expire)]
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Sample no more; waits a second for looks under way, and leaves one that hangs to itself."""
+        self._ended.set()
+        until = time.monotonic() + _END_S
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _every(self, do: Callable[[], None]) -> None:
+        due = time.monotonic()
+        while not self._ended.wait(max(0.0, due - time.monotonic())):
+            do()
+            due = max(due + self._period, time.monotonic())  # late looks are not made up for
+
+    def _look(self, name: str, source: Source) -> None:
+        try:
+            self._router.watch(name)  # also one whose first look hangs
+            self._router.sample(name, source())
+            self.problems.pop(name, None)
+        except (DpfError, OSError) as error:
+            self.problems[name] = str(error)  # of an instance that left, or a device that does not answer: it expires
+
+    def _expire(self) -> None:
+        self._router.expire()
