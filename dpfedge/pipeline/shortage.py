@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A start that the machine refuses: errors of the operating system in, a StageError that says what ran short out.
 
-It checks nothing beforehand: what is there now may be gone when it is needed.
+What was started is ended all the same. Nothing is checked beforehand: what is there now may be gone when it is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 
 from dpfedge.errors import StageError
 
-__all__ = ["names_shortage", "shortage"]
+__all__ = ["beside", "names_shortage", "shortage"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,6 +40,18 @@ def names_shortage(start: Callable[P, R]) -> Callable[P, R]:
             raise _processes(_NO_THREAD) from error
 
     return named
+
+
+async def beside(end: Callable[[], None]) -> None:
+    """Run `end` in another thread while the loop goes on, or in this one where no thread can be started."""
+    import asyncio  # callers of `names_shortage` have not imported it yet
+
+    try:
+        await asyncio.to_thread(end)
+    except RuntimeError as error:
+        if str(error) != _NO_THREAD:
+            raise
+        end()
 
 
 def shortage(number: int | None) -> StageError | None:

@@ -15,6 +15,7 @@ from dpfedge.errors import StageDied
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.flow import Flow, Output
 from dpfedge.pipeline.prepare import Prepared, PreparedFile, prepare, prepare_file
+from dpfedge.pipeline.shortage import beside
 from dpfedge.runtime.dispatcher import Dispatcher
 from dpfedge.runtime.synchronous import SyncRuntime
 
@@ -46,7 +47,7 @@ class AsyncPipeline:
         try:
             await asyncio.to_thread(engine.wait_ready)
         except BaseException:
-            await asyncio.to_thread(engine.stop)
+            await beside(engine.stop)
             raise
         return cls(engine, dispatcher)
 
@@ -89,7 +90,7 @@ class AsyncPipeline:
         error = StageDied("the pipeline was closed", stage="runtime", where="runtime")
         for request in tuple(self._dispatcher.open.values()):
             request.fail(error)
-        await asyncio.to_thread(self._engine.stop)
+        await beside(self._engine.stop)
 
     async def __aenter__(self) -> Self:
         return self

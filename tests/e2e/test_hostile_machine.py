@@ -175,6 +175,17 @@ def test_processes__none_left(tiny: Path, where: str) -> None:
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.parametrize("most", [1, 4, 6, 7])
+def test_processes__few(tiny: Path, most: int) -> None:
+    """Whoever is refused first says so, and what was started by then ends: the caller, too."""
+    found = opened(tiny, f"import made_machine; made_machine.few_processes({most})", OPENBLAS_NUM_THREADS="1")
+    if found.returncode == SKIP:
+        pytest.skip("no capabilities here")
+
+    assert re.match(r"StageError: .*(Resource temporarily unavailable|start new thread)", found.stdout), found
+    assert "Traceback" not in found.stderr
+
+
 # every clock that tells the time of day jumps: a day ahead, a day back, 1970
 JUMPS = r"""
 #define _GNU_SOURCE

@@ -9,10 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import resource
 import struct
 import sys
 from pathlib import Path
 
+NOBODY = 54321
+"""A user who has no processes."""
 SKIP = 77
 """Exit code of a process that may not do this to itself."""
 
@@ -55,6 +58,19 @@ def small_folder(path: str | Path, nbytes: int, *, full: bool = False) -> None:
     if full:
         with (Path(path) / "filler").open("wb") as filler:
             os.posix_fallocate(filler.fileno(), 0, os.statvfs(path).f_bavail * os.statvfs(path).f_frsize)
+
+
+def few_processes(most: int) -> None:
+    """At most so many processes and threads of this user. Root, who has no limit, becomes another user who reads all."""
+    if os.getuid() == 0:
+        _check(libc.prctl(8, 1, 0, 0, 0))  # PR_SET_KEEPCAPS
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        reading = 0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        header, sets = struct.pack("Ii", 0x20080522, 0), struct.pack("6I", reading, reading, reading, 0, 0, 0)
+        _check(libc.capset(header, sets))
+        for capability in (1, 2):
+            _check(libc.prctl(47, 2, capability, 0, 0))  # PR_CAP_AMBIENT_RAISE: what is started may read, too
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def _check(result: int) -> None:

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import threading
 
 import pytest
 
 from dpfedge.errors import StageError
-from dpfedge.pipeline.shortage import names_shortage, shortage
+from dpfedge.pipeline.shortage import beside, names_shortage, shortage
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,31 @@ def test_start__other_errors_stay(error: Exception) -> None:
 def test_start__that_works() -> None:
     """Nothing is changed."""
     assert names_shortage(lambda one, *, two: (one, two))(1, two=2) == (1, 2)
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_end__with_and_without_a_thread(threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was started is ended where nothing more can be started, too."""
+    seen: list[bool] = []
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def test() -> None:
+        with monkeypatch.context() as patch:
+            if not threads:
+                patch.setattr(threading.Thread, "start", refuse)
+            await beside(lambda: seen.append(threading.current_thread() is threading.main_thread()))
+
+    asyncio.run(test())
+    assert seen == [not threads]
+
+
+def test_end__whose_own_error_is_another() -> None:
+    """It is the caller's."""
+
+    def end() -> None:
+        raise RuntimeError("x")
+
+    with pytest.raises(RuntimeError, match="x"):
+        asyncio.run(beside(end))
