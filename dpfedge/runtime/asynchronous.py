@@ -20,6 +20,7 @@ from dpfedge.pipeline.observer import Observe, Observer
 from dpfedge.pipeline.placement import place
 from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.pipeline.session import Session, push_audio, when_space
+from dpfedge.pipeline.shortage import beside
 from dpfedge.runtime.dispatcher import Dispatcher
 from dpfedge.runtime.options import AudioFormat, Sampling
 from dpfedge.stage.api import Mode
@@ -87,7 +88,7 @@ class AsyncRuntime:
             # the thread cannot be cancelled; what it started is ended as soon as it is there
             await asyncio.wait({starting})
             if starting.exception() is None:
-                await asyncio.to_thread(starting.result().stop)
+                await beside(starting.result().stop)
             raise
 
     async def wait_ready(self) -> None:
@@ -218,7 +219,7 @@ class AsyncRuntime:
         error = StageDied("the runtime was closed", stage="runtime", where="runtime")
         for request in tuple(self._dispatcher.open.values()):
             request.fail(error)
-        await asyncio.to_thread(self._engine.stop)
+        await beside(self._engine.stop)
 
     async def __aenter__(self) -> AsyncRuntime:
         return self
