@@ -61,7 +61,7 @@ def small_folder(path: str | Path, nbytes: int, *, full: bool = False) -> None:
 
 
 def few_processes(most: int) -> None:
-    """At most so many processes and threads of this user. Root, who has no limit, becomes another user who reads all."""
+    """At most so many processes and threads of this user; root, who has no limit, becomes another who reads all."""
     if os.getuid() == 0:
         _check(libc.prctl(8, 1, 0, 0, 0))  # PR_SET_KEEPCAPS
         os.setresuid(NOBODY, NOBODY, NOBODY)
