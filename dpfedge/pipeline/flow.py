@@ -247,7 +247,7 @@ class Flow:
             self._give_up()
 
     def _give(self, stage: str, message: LinkMessage, at_ns: int) -> None:
-        if message.kind is Kind.DONE and not message.port:
+        if message.kind is Kind.DONE and not message.port and message.turn == 0:  # of the whole request
             self._done.add(stage)
             self.report[stage] = message.map()
         else:
