@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dpfedge.errors import WouldBlock
@@ -64,6 +64,9 @@ class Told(Watcher, Protocol):
 
     def post(self, action: Callable[[], None]) -> None:
         """See `Hands.post`."""
+
+    def resting(self, keys: Iterable[int], stage: str) -> bool:
+        """Whether these requests lose nothing when the stage is started anew now; from any thread, at once."""
 
 
 class Watched:

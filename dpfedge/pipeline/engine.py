@@ -55,7 +55,7 @@ class Engine:
         self.plan, self._checking = plan, checking
         self.observer = None if observe is None else observe(self.bound)
         """Told of this runtime's requests; None when nobody looks."""
-        self.graph, self._post = plan.graph, watcher.post
+        self.graph, self._post, self._resting = plan.graph, watcher.post, watcher.resting
         self.degrading = self._degrading(watcher)
         self.arena = Arena.create(self.graph.links(), requests=REQUESTS_MAX)
         self.supervisor = Supervisor(zygote, self.graph, self.arena, Watched(watcher, self.degrading.note), self._idle)
@@ -110,8 +110,9 @@ class Engine:
         return self.plan.bound
 
     def _idle(self, name: str) -> bool:
-        """Whether no request is open: any may have something to do with any stage."""
-        return not self.arena.requests.keys()
+        """Whether no request is open, or only those that lose nothing: sessions between two turns."""
+        keys = self.arena.requests.keys()
+        return not keys or self._resting(keys, name)
 
     def wait_ready(self) -> None:
         """Block until every stage is warm and every byte of the package was checked.

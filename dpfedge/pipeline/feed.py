@@ -84,6 +84,11 @@ class Feed:
         """Chunks moved to memory of their own because the caller reads slowly or keeps them."""
         self.closed = False
 
+    @property
+    def resting(self) -> bool:
+        """Whether it is a session with no turn in progress; from any thread."""
+        return self._mode is Mode.CONVERSE and not self._turns
+
     def receive(self, stage: str, message: LinkMessage, at_ns: int, scarce: bool) -> None:
         """Pass a message on to the loop; called from the sink's thread. The link's slots bound what waits there."""
         try:

@@ -165,6 +165,13 @@ class Session:
         """Give back what nobody will read any more; after `close`."""
         self._feed.close()
 
+    def resting(self, stage: str) -> bool:
+        """Whether `stage` may be started anew and nothing of a turn is lost; from any thread.
+
+        Never the decoder: nobody else knows what it has heard.
+        """
+        return stage not in self._route or (stage != "decoder" and self._feed.resting)
+
     def stage_died(self, stage: str, error: DpfError) -> None:
         """Called on the loop when a stage died: its turns fail, and the process after it is told of this session."""
         if stage not in self._route or self._closed:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dpfedge.errors import DpfError, StageDied
 from dpfedge.pipeline.observer import Observer
@@ -24,6 +24,14 @@ class Waiting(Protocol):
         """The request can go on no more."""
 
 
+@runtime_checkable
+class Rests(Protocol):
+    """A request that goes on when a stage is started anew between two of its turns."""
+
+    def resting(self, stage: str) -> bool:
+        """Whether nothing would be lost now; from any thread."""
+
+
 class Dispatcher:
     """Hears of stages from the supervisor's thread and tells the requests they concern, on the loop."""
 
@@ -37,6 +45,11 @@ class Dispatcher:
         """Run `action` on the loop soon; a closed loop has nothing to do any more."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(action)
+
+    def resting(self, keys: Iterable[int], stage: str) -> bool:
+        """Whether these requests lose nothing when the stage is started anew now; from any thread."""
+        requests = [self.open.get(key) for key in keys]
+        return all(isinstance(one, Rests) and one.resting(stage) for one in requests)
 
     def happened(self, stage: str, event: Mapping[str, Any]) -> None:
         """Tell the observer, on the loop."""

@@ -19,8 +19,9 @@ import pytest
 from made_variant import variant
 
 from dpfedge.errors import ConfigError
+from dpfedge.pipeline.events import Failed, TextDelta, TurnDone
 from dpfedge.pipeline.pressure import VARIABLE
-from dpfedge.runtime import AsyncPipeline
+from dpfedge.runtime import AsyncPipeline, AsyncRuntime
 
 STAGES = """
 from dpfedge.stage import Dim, Each, Kind, Port, Ports
@@ -309,3 +310,42 @@ def test_voice__short_memory_counts_as_heat_does(server: Any, machine: FakeMachi
     assert level(server) == 2
     machine.set(celsius=80, free=0.5)
     until(lambda: level(server) == 1)
+
+
+def test_conversation__its_model_is_swapped_between_two_turns(
+    voice_package: Path, demo_key: Path, tmp_path: Path, machine: FakeMachine
+) -> None:
+    """A session that stays open, as in a car, does not keep the hot model; it goes on with what was said before."""
+    package = variant(
+        voice_package, tmp_path / "ladder.dpfbin", "2", demo_key, ladder=VOICE_LADDER, twins={"other": "llm"}
+    )
+
+    async def asked(session: Any, events: Any) -> str:
+        await session.say("What is a volcano?")
+        await session.respond()
+        words = ""
+        async for event in events:
+            assert not isinstance(event, Failed), event
+            words += event.text if isinstance(event, TextDelta) else ""
+            if isinstance(event, TurnDone):
+                return words
+        raise AssertionError("the session ended")
+
+    async def play() -> None:
+        async with await AsyncRuntime.open(package, board="host") as runtime:
+            session = await runtime.converse(spoken=False)
+            events = session.events()
+            assert await asked(session, events)
+            llm = runtime.status()["stages"]["llm"]["pid"]
+            machine.set(celsius=95)
+
+            def swapped() -> bool:
+                row = runtime.status(memory=False)["stages"]["llm"]
+                return bool(row["state"] == "ready" and row["pid"] != llm)
+
+            await soon(swapped, "the swap")
+            assert await asked(session, events)
+            assert len(session.history) == 4
+            await runtime.end(session)
+
+    asyncio.run(play())

@@ -78,6 +78,11 @@ class Nobody:
     def post(self, action: Any) -> None:
         return
 
+    def resting(self, keys: Any, stage: str) -> bool:
+        return self.rests
+
+    rests = False
+
     def receive(self, *arguments: Any) -> None:
         return
 
@@ -352,6 +357,16 @@ def test_messages__too_many_and_too_long(engine: Engine) -> None:
     assert engine.fits("llm", {"messages": ""})
     with pytest.raises(InputError, match="too long"):
         engine.send_start("llm", 1, long)
+
+
+def test_idle__between_the_turns_of_sessions(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request is open, or whoever has them says that they lose nothing."""
+    assert engine._idle("llm")
+    key = engine.open_request(Nobody())
+    assert not engine._idle("llm")
+    monkeypatch.setattr(engine, "_resting", lambda keys, stage: (list(keys), stage) == ([key], "llm"))
+    assert engine._idle("llm")
+    engine.close_request(key)
 
 
 def test_status__tells_of_every_part(engine: Engine) -> None:

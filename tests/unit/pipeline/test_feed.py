@@ -57,6 +57,20 @@ def test_converse__a_whole_turn() -> None:
     run(test)
 
 
+def test_resting__only_sessions_without_a_turn() -> None:
+    """From the first sign of speech until the turn is complete something would be lost."""
+
+    async def test() -> None:
+        script = Script(Mode.CONVERSE)
+        assert script.feed.resting
+        script.speech(ONE)
+        await asyncio.sleep(0)
+        assert not script.feed.resting
+        assert not Script(Mode.CHAT).feed.resting
+
+    run(test)
+
+
 def test_converse__ends_after_the_last_turn() -> None:
     """The decoder's word for the whole session may come long before the answer's end."""
 

@@ -165,6 +165,18 @@ def test_interrupt__after_the_end_shortens_the_answer() -> None:
     run(test)
 
 
+def test_resting__between_two_turns() -> None:
+    """A stage may be started anew then, but never the decoder; one that the session has not may be at any time."""
+
+    async def test() -> None:
+        talk = Talk(("decoder", "encoder", "llm"))
+        assert [talk.session.resting(stage) for stage in ("encoder", "llm", "decoder", "voice")] == [1, 1, 0, 1]
+        await talk.session.respond()
+        assert [talk.session.resting(stage) for stage in ("encoder", "llm", "voice")] == [0, 0, 1]
+
+    run(test)
+
+
 def test_interrupt__of_nothing() -> None:
     """There is no answer to cancel, and nothing is sent."""
 

@@ -52,6 +52,25 @@ def test_death__after_the_loop_was_closed() -> None:
     Dispatcher(loop).post(lambda: pytest.fail("nothing runs any more"))
 
 
+def test_resting__of_requests_that_say_so() -> None:
+    """One that cannot rest, or that nobody knows, does not."""
+
+    class Talks(Waits):
+        def resting(self, stage: str) -> bool:
+            return stage == "llm"
+
+    loop = asyncio.new_event_loop()
+    loop.close()
+    one = Dispatcher(loop)
+    one.open = {1: Talks(), 2: Waits()}
+
+    assert one.resting([], "llm")
+    assert one.resting([1], "llm")
+    assert not one.resting([1], "voice")
+    assert not one.resting([1, 2], "llm")
+    assert not one.resting([1, 3], "llm")
+
+
 def test_post__runs_on_the_loop_and_tells_the_observer() -> None:
     """From any thread; without an observer nobody is told."""
     told: list[Any] = []

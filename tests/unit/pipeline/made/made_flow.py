@@ -89,11 +89,8 @@ class _Watcher:
     def stage_died(self, name: str) -> None:
         return
 
-    def happened(self, stage: str, event: Mapping[str, Any]) -> None:
-        return
-
-    def post(self, action: Any) -> None:
-        return
+    def resting(self, keys: Any, stage: str) -> bool:
+        return False
 
 
 class Threads:
