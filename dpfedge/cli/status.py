@@ -107,6 +107,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {place}"
     yield from (f"  package {line}" for line in dict.fromkeys(_packages(report["processes"])))
     yield from (f"  {line}" for line in _built(report))
+    yield from (f"  {line}" for line in _degraded(report.get("degrade") or {}))
     yield from _table([_COLUMNS, *(_cells(process) for process in report["processes"])])
     if (report.get("arena") or {}).get("sealed") is False:
         yield "  links: in an unsealed file of the run directory, because memfd_create is refused here"
@@ -127,6 +128,15 @@ def _built(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"{process['name']}: opening baked in the {opening}"
         elif opening != "none":
             yield f"{process['name']}: {opening}"
+
+
+def _degraded(degrade: Mapping[str, Any]) -> Iterator[str]:
+    """Steps of the ladder that are in force, and those that this machine does without."""
+    steps, level = degrade.get("steps") or (), degrade.get("level", 0)
+    if steps:
+        names = f": {', '.join(steps[:level])}" if level else ""
+        yield f"ladder: step {level} of {len(steps)}{names}"
+    yield from degrade.get("left_out") or ()
 
 
 def _packages(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -200,7 +200,11 @@ class Adjusts(Protocol):
     """A stage whose settings may change while it runs."""
 
     def adjust(self, settings: Mapping[str, Any]) -> None:
-        """Use these settings from now on; ConfigError when one cannot change now, and then none has."""
+        """From now on use these settings before the stage's own; those of an earlier call count no more.
+
+        ConfigError when one cannot change now, and then none has. `stage.live.adjusted` puts both together. A class may
+        name in `LIVE` the settings that can change, so that a ladder with another one is refused before it starts.
+        """
 
 
 TURN_STRIDE = 1024

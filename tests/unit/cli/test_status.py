@@ -63,6 +63,12 @@ def test_status__of_what_was_built_on_the_device(capsys: Output, monkeypatch: py
     lines = capsys.readouterr().out.splitlines()
     assert lines[4:6] == ["  seal /v.dpfbin.dpfseal", "  llm: opening baked in the seal"]
 
+    degrade = {"steps": ["warm", "hot"], "level": 1, "left_out": ["v: step saving is left out: why"]}
+    monkeypatch.setattr(status, "ask", lambda server: {**TOLD, "degrade": degrade})
+    assert main(["status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4:6] == ["  ladder: step 1 of 2: warm", "  v: step saving is left out: why"]
+
     refused = {**TOLD, "seal": {"path": None, "stale": ["seal v: refused: driver: …"]}}
     refused["stages"] = {"llm": {**TOLD["stages"]["llm"], "facts": {"prefix": "baked prefix of llm: refused: …"}}}
     monkeypatch.setattr(status, "ask", lambda server: refused)
