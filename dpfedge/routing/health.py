@@ -6,16 +6,15 @@ It reads no sensor; the reckoning is `firmware_bridge/include/dpf/health.h`, the
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 
 from dpfedge import _core
 from dpfedge.errors import UsageError
-from dpfedge.records import dataclass
 
 __all__ = ["PERIOD_MS", "STALE_MS", "Health", "MemoryPressure", "Rule", "Sample"]
 
-PERIOD_MS = 100
-"""How often a device is sampled: with the rule's hold time, a device that fails is out after 200 ms at most."""
+PERIOD_MS = 50
+"""How often a device is sampled: with the rule's hold time of 80 ms, one that fails is out after 150 ms at most."""
 STALE_MS = 1000
 """Without a sample for so long, nothing good is known of an instance."""
 

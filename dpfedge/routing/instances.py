@@ -6,12 +6,12 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpfedge import _core, limits
 from dpfedge.errors import UsageError
-from dpfedge.records import dataclass
 
 __all__ = ["INSTANCES_MAX", "NAME_MAX_BYTES", "WEIGHT_MAX", "Instance", "parse_instances", "read_instances", "weigh"]
 

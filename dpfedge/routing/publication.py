@@ -11,12 +11,12 @@ import os
 import struct
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
 
 from dpfedge import _core
 from dpfedge.errors import NoInstance, RouteError, Unavailable
-from dpfedge.records import dataclass
 from dpfedge.routing.key import BITS, KEY_SEED
 from dpfedge.store.places import runtime_folder
 
@@ -154,18 +154,20 @@ class Publisher:
     """The one writer of a published table; close it, or use `with`. The file stays for its readers."""
 
     def __init__(
-        self, path: Path | None, *, bits: int = BITS, capacity: int = CAPACITY, key_seed: int = KEY_SEED
-    ) -> None:
+        self, path: Path | None, *, bits: int = BITS, capacity: int = CAPACITY, key_seed: int = KEY_SEED,
+        mode: int = 0o600,
+    ) -> None:  # fmt: skip
         """A table in the file at `path`, or without a name (a memfd, whose `fd` others are given).
 
         A table of that form that is there already goes on: its generation counts up. One of another form is replaced,
-        and its readers keep what they have until they open it again. RouteError when another process publishes there.
+        and its readers keep what they have until they open it again. `mode`: 0o644 for a table that other users read,
+        who then know the key seed too. RouteError when another process publishes there.
         """
         nbytes = _core.route_map_bytes(bits, capacity)
         self.path = path
         self._lock = -1 if path is None else _lock(path)
         try:
-            self.fd = _create(path, nbytes, bits, capacity, key_seed)
+            self.fd = _create(path, nbytes, (bits, capacity, key_seed), mode)
             self._map = _core.RouteMap(self.fd, True)
         except OSError as error:
             self.close()
@@ -204,6 +206,10 @@ class Publisher:
         self.close()
 
 
+_Form = tuple[int, int, int]
+"""Bits, capacity, key seed."""
+
+
 def _lock(path: Path) -> int:
     """The lock of who publishes at `path`: an flock, which ends with its process."""
     try:
@@ -227,18 +233,20 @@ def _lock(path: Path) -> int:
     return fd
 
 
-def _create(path: Path | None, nbytes: int, bits: int, capacity: int, key_seed: int) -> int:
+def _create(path: Path | None, nbytes: int, form: _Form, mode: int) -> int:
     if path is None:
         fd = os.memfd_create("dpfedge-route", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        _fill(fd, nbytes, bits, capacity, key_seed)
+        _fill(fd, nbytes, form)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return fd
-    if (fd := _reopen(path, bits, capacity, key_seed)) >= 0:
+    if (fd := _reopen(path, form)) >= 0:
+        os.fchmod(fd, mode)
         return fd
     fresh = path.with_name(f"{path.name}.new")
     fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        _fill(fd, nbytes, bits, capacity, key_seed)
+        _fill(fd, nbytes, form)
+        os.fchmod(fd, mode)
         os.rename(fresh, path)
     except BaseException:
         os.close(fd)
@@ -246,7 +254,7 @@ def _create(path: Path | None, nbytes: int, bits: int, capacity: int, key_seed: 
     return fd
 
 
-def _reopen(path: Path, bits: int, capacity: int, key_seed: int) -> int:
+def _reopen(path: Path, form: _Form) -> int:
     """The file of a table of this form that is there; -1 when there is none, or of another form."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -254,7 +262,7 @@ def _reopen(path: Path, bits: int, capacity: int, key_seed: int) -> int:
         return -1
     try:
         there = _core.RouteMap(fd)
-        if (there.bits, there.capacity, there.key_seed) == (bits, capacity, key_seed):
+        if (there.bits, there.capacity, there.key_seed) == form:
             return fd
     except RouteError:
         pass  # a table of another version: its readers keep it, the next ones get ours
@@ -262,7 +270,7 @@ def _reopen(path: Path, bits: int, capacity: int, key_seed: int) -> int:
     return -1
 
 
-def _fill(fd: int, nbytes: int, bits: int, capacity: int, key_seed: int) -> None:
+def _fill(fd: int, nbytes: int, form: _Form) -> None:
     if nbytes:
         os.posix_fallocate(fd, 0, nbytes)  # a full disk or memory is an error now, not a crash at some write
-    _core.route_map_format(fd, bits, capacity, key_seed)
+    _core.route_map_format(fd, *form)

@@ -7,14 +7,13 @@ Nothing of the log is believed but names, weights and ids: hashes, digests, coun
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpfedge.errors import RouteError, UsageError
-from dpfedge.records import dataclass
 from dpfedge.routing.instances import Instance
 from dpfedge.routing.key import hash_key, slot_of
 from dpfedge.routing.log import read_log, text_id

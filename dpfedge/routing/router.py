@@ -11,10 +11,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.errors import UsageError
-from dpfedge.records import dataclass
 from dpfedge.routing.health import Health, Rule, Sample
 from dpfedge.routing.instances import INSTANCES_MAX, Instance
 from dpfedge.routing.key import BITS, KEY_SEED, hash_key, slot_of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of devices, taken every 100 ms and told to a router: what asks a backend in, changes of the table out.
+"""Samples of devices, taken every 50 ms and told to a router: what asks a backend in, changes of the table out.
 
 Each instance has a thread of its own: a driver that hangs holds up nobody else, and its instance goes out for want of
 samples. It judges nothing; `health.py` does.

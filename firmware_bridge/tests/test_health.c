@@ -47,8 +47,8 @@ static void holds(void) {
     CHECK(!dpf_health_step(&state, 499, 1000, false, RULE) && state.healthy && state.score == 499);
     CHECK(!dpf_health_step(&state, 500, 1050, false, RULE)); /* not under `down`: the hold begins anew */
     CHECK(!dpf_health_step(&state, 0, 1060, false, RULE));
-    CHECK(!dpf_health_step(&state, 0, 1159, false, RULE));
-    CHECK(dpf_health_step(&state, 0, 1160, false, RULE) && !state.healthy);
+    CHECK(!dpf_health_step(&state, 0, 1139, false, RULE));
+    CHECK(dpf_health_step(&state, 0, 1140, false, RULE) && !state.healthy);
     CHECK(!dpf_health_step(&state, 999, 9000, false, RULE)); /* between `down` and `up` nothing happens */
     CHECK(!dpf_health_step(&state, 1000, 10000, false, RULE));
     CHECK(!dpf_health_step(&state, 10000, 14999, false, RULE));

@@ -43,7 +43,7 @@ typedef struct dpf_health_rule {
 } dpf_health_rule;
 
 static const dpf_health_rule DPF_HEALTH_RULE = {
-    .down = 500, .up = 1000, .down_hold_ms = 100, .up_hold_ms = 5000, .throttled = 5000, .hot = 2500,
+    .down = 500, .up = 1000, .down_hold_ms = 80, .up_hold_ms = 5000, .throttled = 5000, .hot = 2500,
     .warm_mc = 85000, .hot_mc = 105000, .corrected = 500, .corrected_least = 2500,
 };
 

@@ -40,9 +40,9 @@ def test_health__goes_out_after_the_hold_time() -> None:
     assert not health.take(BAD, 0)
     assert not health.take(GOOD, 50)
     assert not health.take(BAD, 100)
-    assert not health.take(BAD, 199)
+    assert not health.take(BAD, 179)
     assert health.healthy
-    assert health.take(BAD, 200)
+    assert health.take(BAD, 180)
     assert not health.healthy
 
 

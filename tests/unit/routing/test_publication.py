@@ -112,6 +112,14 @@ def test_publisher__replaces_a_table_of_another_form(tmp_path: Path) -> None:
         assert third.generation == 0
 
 
+def test_publisher__others_may_read_it_when_told(tmp_path: Path) -> None:
+    """Only this user by default: the key seed may be a secret."""
+    path = tmp_path / "table"
+    for mode in (0o600, 0o644, 0o600):
+        Publisher(path, bits=BITS, capacity=CAPACITY, mode=mode).close()
+        assert path.stat().st_mode & 0o777 == mode
+
+
 def test_publisher__is_the_only_one(tmp_path: Path) -> None:
     """A second one is refused and told who is first."""
     with _new(tmp_path / "table"), pytest.raises(RouteError, match=f"another process.*found process {os.getpid()}"):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dpfedge.errors import NoInstance, RouteError
 from dpfedge.routing.health import Sample
@@ -64,6 +66,28 @@ def test_replay__proves_a_log_of_two_runs(tmp_path: Path) -> None:
     _write(tmp_path / "log")
     _write(tmp_path / "log")
     assert replay(tmp_path / "log").proved
+
+
+_VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-1, 70_000), st.integers(), st.text(max_size=4), st.just([]), st.just({}),
+    st.sampled_from(["a", "b", "00" * 8, "ff" * 9, 8, 1, 1.5, "log", [{"index": 1, "name": "x", "weight": 1}]]),
+)  # fmt: skip
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_replay__any_value_in_any_field(tmp_path: Path, data: st.DataObject) -> None:
+    """Is proved, told as a difference, or refused as no log; nothing else happens."""
+    path = tmp_path / "log"
+    if not (tmp_path / "good").exists():
+        _write(tmp_path / "good")
+    lines = [json.loads(line) for line in (tmp_path / "good").read_text().splitlines()]
+    line = data.draw(st.sampled_from(lines))
+    inner = data.draw(st.sampled_from([line, *(value for value in line.values() if isinstance(value, dict))]))
+    inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(_VALUES)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with contextlib.suppress(RouteError):
+        replay(path)
 
 
 def _first(lines: Lines, kind: str, n: int = 0) -> dict[str, Any]:
