@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpfedge.runtime import AsyncPipeline, AsyncRuntime, AudioFormat, Pipeline, Runtime, Sampling
+    from dpfedge.runtime import AsyncPipeline, AsyncRuntime, AudioFormat, Limits, Pipeline, Runtime, Sampling
 
-__all__ = ["AsyncPipeline", "AsyncRuntime", "AudioFormat", "Pipeline", "Runtime", "Sampling", "__version__"]
+__all__ = ["AsyncPipeline", "AsyncRuntime", "AudioFormat", "Limits", "Pipeline", "Runtime", "Sampling", "__version__"]
 
 __version__ = "0.1.0"
 

@@ -75,6 +75,7 @@ LADDER_STEPS_MAX = 16  # of one pipeline; each is looked at every second
 JOIN_DEPTH_MAX = 64  # messages of one input that wait for those of another; each keeps a slot of its link
 FLOW_AGAIN_MAX_BYTES = 256 * KIB  # of a request's input that is kept to give it to a restarted stage again
 FLOW_BACKLOG_MAX_BYTES = 64 * MIB  # of outputs of one request that nobody reads; more end the request
+DEADLINE_MAX_S = 86400  # a request that may take longer than a day has no deadline
 EVENTS_MAX = 8192  # events of one request nobody reads; more end the request
 ERROR_PART_MAX_BYTES = 600  # of each of an error's five parts between processes; together they fit the smallest slot
 STAGE_RESTARTS_MAX = 5  # deaths within STAGE_RESTARTS_WINDOW_S that open the circuit breaker until it has passed

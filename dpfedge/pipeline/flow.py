@@ -19,6 +19,7 @@ import cbor2
 from dpfedge.backend.api import Array
 from dpfedge.errors import Cancelled, DeadlineExceeded, DpfError, InputError, StageError, UsageError, WouldBlock
 from dpfedge.limits import BACKLOG_LEASES, EVENTS_MAX, FLOW_AGAIN_MAX_BYTES, FLOW_BACKLOG_MAX_BYTES
+from dpfedge.pipeline.deadline import GRACE_S
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.messages import LinkMessage
 from dpfedge.pipeline.runner import WAITED
@@ -30,8 +31,6 @@ from dpfedge.tensors import dtype_name
 __all__ = ["Flow", "Output"]
 
 _SPACE_WAIT_S = 0.002
-_GRACE_S = 0.1
-"""How much later than its deadline a request is given up when its stages do not say so themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +263,7 @@ class Flow:
         self.key = self._engine.open_request(self, self._urgency)
         self._on_opened(self.key, self)
         if self.deadline_ns and self._timer is None:
-            left = (self.deadline_ns - time.monotonic_ns()) / 1e9 + _GRACE_S
+            left = (self.deadline_ns - time.monotonic_ns()) / 1e9 + GRACE_S
             self._timer = self._loop.call_later(max(0.0, left), self._give_up)
 
     def _give_up(self) -> None:

@@ -14,17 +14,28 @@ if TYPE_CHECKING:
     from dpfedge.pipeline.answer import Answer
     from dpfedge.pipeline.session import Session
     from dpfedge.runtime.asynchronous import AsyncRuntime
-    from dpfedge.runtime.options import AudioFormat, Sampling
+    from dpfedge.runtime.options import AudioFormat, Limits, Sampling
     from dpfedge.runtime.pipeline import AsyncPipeline, Pipeline
     from dpfedge.runtime.synchronous import Runtime
 
-__all__ = ["Answer", "AsyncPipeline", "AsyncRuntime", "AudioFormat", "Pipeline", "Runtime", "Sampling", "Session"]
+__all__ = [
+    "Answer",
+    "AsyncPipeline",
+    "AsyncRuntime",
+    "AudioFormat",
+    "Limits",
+    "Pipeline",
+    "Runtime",
+    "Sampling",
+    "Session",
+]
 
 _HOMES = {
     "Answer": "dpfedge.pipeline.answer",
     "AsyncPipeline": "dpfedge.runtime.pipeline",
     "AsyncRuntime": "dpfedge.runtime.asynchronous",
     "AudioFormat": "dpfedge.runtime.options",
+    "Limits": "dpfedge.runtime.options",
     "Pipeline": "dpfedge.runtime.pipeline",
     "Runtime": "dpfedge.runtime.synchronous",
     "Sampling": "dpfedge.runtime.options",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpfedge.errors import StageDied, UsageError
 from dpfedge.pipeline.answer import Answer, Collector
+from dpfedge.pipeline.deadline import Deadline
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import Event
 from dpfedge.pipeline.feed import Feed
@@ -22,7 +23,7 @@ from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.pipeline.session import Session, push_audio, when_space
 from dpfedge.pipeline.shortage import beside
 from dpfedge.runtime.dispatcher import Dispatcher
-from dpfedge.runtime.options import AudioFormat, Sampling
+from dpfedge.runtime.options import AudioFormat, Limits, Sampling
 from dpfedge.stage.api import Mode
 
 if TYPE_CHECKING:
@@ -132,7 +133,12 @@ class AsyncRuntime:
         return status | {"requests": len(self._dispatcher.open)}
 
     def transcribe(
-        self, audio: bytes | AsyncIterable[bytes], format: AudioFormat = AudioFormat(), *, language: str | None = None
+        self,
+        audio: bytes | AsyncIterable[bytes],
+        format: AudioFormat = AudioFormat(),
+        *,
+        language: str | None = None,
+        limits: Limits = Limits(),
     ) -> AsyncGenerator[Event, None]:
         """Recognise speech while it arrives: PartialTranscript and Transcript per segment, then TurnDone."""
         decoder = {"format": asdict(format)} | ({"language": language} if language else {})
@@ -142,18 +148,18 @@ class AsyncRuntime:
                 await push_audio(self._engine, key, piece, bulk=True)
             await push_audio(self._engine, key, b"", last=True, bulk=True)
 
-        return self._request(Mode.TRANSCRIBE, {"decoder": decoder}, feeder)
+        return self._request(Mode.TRANSCRIBE, {"decoder": decoder}, limits, feeder)
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], sampling: Sampling = Sampling()
+        self, messages: Sequence[Mapping[str, Any]], sampling: Sampling = Sampling(), *, limits: Limits = Limits()
     ) -> AsyncGenerator[Event, None]:
         """Answer a list of chat messages: TextDelta as tokens are made, then TurnDone."""
         options = {"messages": [dict(message) for message in messages], "sampling": _given(sampling)}
-        return self._request(Mode.CHAT, {"llm": options})
+        return self._request(Mode.CHAT, {"llm": options}, limits)
 
-    def speak(self, text: str, *, speed: float = 1.0) -> AsyncGenerator[Event, None]:
+    def speak(self, text: str, *, speed: float = 1.0, limits: Limits = Limits()) -> AsyncGenerator[Event, None]:
         """Say `text`: AudioChunk as it is made, then TurnDone."""
-        return self._request(Mode.SPEAK, {"voice": {"text": text, "speed": speed}})
+        return self._request(Mode.SPEAK, {"voice": {"text": text, "speed": speed}}, limits)
 
     async def converse(
         self,
@@ -234,11 +240,15 @@ class AsyncRuntime:
         self,
         mode: Mode,
         extra: Mapping[str, Mapping[str, Any]],
+        limits: Limits,
         feeder: Callable[[int], Awaitable[None]] | None = None,
     ) -> AsyncGenerator[Event, None]:
         route = self._engine.check_up(mode)
         feed = Feed(mode, route, self._rate())
-        key = self._engine.open_request(feed)
+        clock = Deadline(limits.deadline_s, feed.fail)
+        common = {} if limits == Limits() else {"deadline_ns": clock.at_ns, "urgency": limits.urgency}
+        starts = {stage: {**options, **common} for stage, options in _starts(mode, route, extra).items()}
+        key = self._engine.open_request(feed, limits.urgency)
         self._dispatcher.open[key] = feed
         if self._observer is not None:
             self._observer.opened(key, mode)
@@ -246,7 +256,7 @@ class AsyncRuntime:
         tasks: list[asyncio.Task[None]] = []
 
         def begin() -> None:
-            tasks.append(asyncio.create_task(self._feed(key, _starts(mode, route, extra), feeder)))
+            tasks.append(asyncio.create_task(self._feed(key, starts, feeder)))
             tasks[-1].add_done_callback(partial(_pass_on, feed.fail))
 
         begin()
@@ -256,6 +266,7 @@ class AsyncRuntime:
             while (event := await feed.next()) is not None:
                 yield event
         finally:
+            clock.stop()
             for task in tasks:
                 task.cancel()
             self._dispatcher.open.pop(key, None)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from dpfedge.pipeline.events import Event
-from dpfedge.runtime import AudioFormat, Sampling
+from dpfedge.runtime import AudioFormat, Limits, Sampling
 
 __all__ = ["ServedRuntime", "ServedSession"]
 
@@ -63,14 +63,21 @@ class ServedRuntime(Protocol):
         """Return when every stage is warm; StageError names one that cannot be."""
 
     def transcribe(
-        self, audio: bytes | AsyncIterable[bytes], format: AudioFormat = ..., *, language: str | None = None
+        self,
+        audio: bytes | AsyncIterable[bytes],
+        format: AudioFormat = ...,
+        *,
+        language: str | None = None,
+        limits: Limits = ...,
     ) -> AsyncIterator[Event]:
         """Speech to text."""
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], sampling: Sampling = ...) -> AsyncIterator[Event]:
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], sampling: Sampling = ..., *, limits: Limits = ...
+    ) -> AsyncIterator[Event]:
         """Messages to text."""
 
-    def speak(self, text: str, *, speed: float = 1.0) -> AsyncIterator[Event]:
+    def speak(self, text: str, *, speed: float = 1.0, limits: Limits = ...) -> AsyncIterator[Event]:
         """Text to speech."""
 
     async def converse(

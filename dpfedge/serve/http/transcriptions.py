@@ -19,6 +19,7 @@ from dpfedge.runtime import AudioFormat
 from dpfedge.serve.errors import RequestError, error_body
 from dpfedge.serve.http.answer import DONE, sse, stream_answer, while_wanted
 from dpfedge.serve.http.fields import Check, choice, only, read_fields, text
+from dpfedge.serve.http.limits import limits_of
 from dpfedge.serve.http.models import check_model
 from dpfedge.serve.http.transcript import FORMATS, Transcription
 from dpfedge.serve.http.upload import Upload
@@ -61,10 +62,11 @@ async def transcriptions(request: Request) -> Response:
         check_model(provider, early["model"], "encoder")
     language = _language(provider, early)
     audio = upload.file()
+    named, limits = early.get("language") or None, limits_of(request)
     events = run_turn(
         request,
         "transcribe",
-        lambda runtime: runtime.transcribe(audio, AudioFormat("container"), language=early.get("language") or None),
+        lambda runtime: runtime.transcribe(audio, AudioFormat("container"), language=named, limits=limits),
     )
     try:
         held, more = await while_wanted(provider, _while_arriving(events, upload), upload.left)

@@ -11,7 +11,8 @@ import pytest
 
 import dpfedge
 from dpfedge import runtime
-from dpfedge.runtime.options import AudioFormat, Sampling
+from dpfedge.errors import UsageError
+from dpfedge.runtime.options import AudioFormat, Limits, Sampling
 
 
 def test_defaults__leave_everything_to_the_package() -> None:
@@ -49,3 +50,10 @@ def test_import__opens_and_imports_nothing_heavy() -> None:
         "sys.exit(str(sorted({'numpy', 'onnxruntime', 'asyncio', 'cbor2', 'starlette'} & set(sys.modules)) or ''))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == ""
+
+
+@pytest.mark.parametrize("wrong", [{"urgency": -1}, {"urgency": 8}, {"deadline_s": 0}, {"deadline_s": 1e9}])
+def test_limits__out_of_range(wrong: dict[str, float]) -> None:
+    """Refused where they are given."""
+    with pytest.raises(UsageError, match="out of range"):
+        Limits(**wrong)  # type: ignore[arg-type]

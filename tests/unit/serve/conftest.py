@@ -15,12 +15,16 @@ import pytest
 
 from dpfedge.errors import Busy, ContextLengthError, InputError, StageDied
 from dpfedge.pipeline.events import AudioChunk, Event, TextDelta, Transcript, TurnDone
+from dpfedge.runtime import Limits
 from dpfedge.serve.app import create_app
 from dpfedge.serve.provider import Provider
 from dpfedge.serve.server import Server
 from dpfedge.serve.sockets import listen_tcp
 
 RATE = 22_050
+
+
+DEFAULT = Limits()
 
 
 class FakeSession:
@@ -78,6 +82,7 @@ class FakeRuntime:
         self.cancelled = 0
         self.running = 0
         self.asked: list[Any] = []
+        self.limits = Limits()
         self.audio_bytes = 0
         self.sessions: list[FakeSession] = []
         self.ended = 0
@@ -101,13 +106,16 @@ class FakeRuntime:
         finally:
             self.running -= 1
 
-    async def transcribe(self, audio: Any, format: Any = None, *, language: str | None = None) -> AsyncIterator[Event]:
+    async def transcribe(
+        self, audio: Any, format: Any = None, *, language: str | None = None, limits: Limits = DEFAULT
+    ) -> AsyncIterator[Event]:
         head, self.audio_bytes = b"", 0
         async for piece in audio:
             head, self.audio_bytes = (head + piece)[:64], self.audio_bytes + len(piece)
             if head.startswith(b"<html"):
                 raise InputError("not audio", stage="decoder", found="HTML")
         self.asked.append((format, language))
+        self.limits = limits
         silent = head.startswith(b"silence")
         words = (
             [] if silent else [Transcript(0, 1, " Turn left", 100, 900), Transcript(0, 1, "now & then.", 1000, 4700)]
@@ -116,8 +124,9 @@ class FakeRuntime:
         async for event in self._turn([*words, TurnDone(0, 1, "no_speech" if silent else "stop", report)]):
             yield event
 
-    async def chat(self, messages: Any, sampling: Any = None) -> AsyncIterator[Event]:
+    async def chat(self, messages: Any, sampling: Any = None, *, limits: Limits = DEFAULT) -> AsyncIterator[Event]:
         self.asked.append((messages, sampling))
+        self.limits = limits
         text = messages[-1]["content"]
         done = TurnDone(1, 1, "stop", {"llm": {"prompt_tokens": 7, "completion_tokens": 3, "ttft_ms": 12.5}})
         words = [TextDelta(1, 1, word) for word in ("Go ", "left 🚗", "")]
@@ -133,8 +142,9 @@ class FakeRuntime:
         async for event in self._turn(plan.get(text, [*words, done])):
             yield event
 
-    async def speak(self, text: str, *, speed: float = 1.0) -> AsyncIterator[Event]:
+    async def speak(self, text: str, *, speed: float = 1.0, limits: Limits = DEFAULT) -> AsyncIterator[Event]:
         self.asked.append((text, speed))
+        self.limits = limits
         time = np.arange(RATE) / RATE
         tone = (np.sin(2 * np.pi * 440 * time) * 9000).astype(np.int16)
         pieces: list[Event | Exception | float] = [AudioChunk(1, 1, one, RATE) for one in np.array_split(tone, 7)]

@@ -371,3 +371,14 @@ def test_eight_clients__each_gets_its_own_answer(shared: Any) -> None:
             return [answer.json()["choices"][0]["finish_reason"] for answer in answers]
 
     assert asyncio.run(ask()) == ["stop", "length"] * 4
+
+
+def test_headers__limit_a_request(shared: Any, http: httpx.Client) -> None:
+    """Of every endpoint that answers in the stages' time."""
+    headers = {"Priority": "u=1", "DPF-Deadline-Ms": "2500"}
+    assert http.post(CHAT, json=SAY, headers=headers).status_code == 200
+    assert (shared.runtime.limits.deadline_s, shared.runtime.limits.urgency) == (2.5, 1)
+    assert http.post(CHAT, json=SAY).status_code == 200
+    assert (shared.runtime.limits.deadline_s, shared.runtime.limits.urgency) == (None, 3)
+    refused = http.post(CHAT, json=SAY, headers={"Priority": "u=9"})
+    assert (refused.status_code, "Priority" in refused.json()["error"]["message"]) == (400, True)

@@ -29,7 +29,7 @@ class ToyEngine:
         self.cancelled = 0
         self.longest = 10_000
 
-    def open_request(self, receiver: Any) -> int:
+    def open_request(self, receiver: Any, urgency: int = 3) -> int:
         self.open.add(KEY)
         return KEY
 

@@ -58,7 +58,7 @@ class ToyEngine:
             raise UsageError("the runtime is closed")
         return ROUTES[mode]
 
-    def open_request(self, receiver: Any) -> int:
+    def open_request(self, receiver: Any, urgency: int = 3) -> int:
         if len(self.receivers) == self._places:
             raise Busy("full")
         self._last += 65536

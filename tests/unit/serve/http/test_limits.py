@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request's time and urgency from its headers."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.requests import Request
+
+from dpfedge.errors import InputError
+from dpfedge.runtime import Limits
+from dpfedge.serve.http.limits import limits_of
+
+
+def _request(**headers: str) -> Request:
+    rows = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": rows})
+
+
+@pytest.mark.parametrize(
+    ("headers", "limits"),
+    [
+        ({}, Limits()),
+        ({"priority": "u=0"}, Limits(urgency=0)),
+        ({"priority": "i, u=7;x=1"}, Limits(urgency=7)),
+        ({"priority": "i"}, Limits()),
+        ({"dpf_deadline_ms": "1500"}, Limits(deadline_s=1.5)),
+        ({"dpf_deadline_ms": "1", "priority": "u=1"}, Limits(deadline_s=0.001, urgency=1)),
+    ],
+)
+def test_headers__that_make_sense(headers: dict[str, str], limits: Limits) -> None:
+    """RFC 9218's urgency; what else its header says is not ours."""
+    assert limits_of(_request(**headers)) == limits
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ({"priority": "u=8"}, "header Priority: urgency is out of range; found u=8; allowed u=0 to u=7"),
+        ({"priority": "u=33"}, "urgency is out of range"),
+        ({"dpf_deadline_ms": "0"}, "header DPF-Deadline-Ms: the deadline makes no sense; found 0; allowed whole milli"),
+        ({"dpf_deadline_ms": "soon"}, "found soon"),
+        ({"dpf_deadline_ms": "-1"}, "found -1"),
+        ({"dpf_deadline_ms": "86400000"}, "1 to 86399999"),
+    ],
+)
+def test_headers__that_make_none(headers: dict[str, str], words: str) -> None:
+    """A 400 that names the header."""
+    with pytest.raises(InputError, match=words):
+        limits_of(_request(**headers))
