@@ -20,10 +20,12 @@ from dpfedge.errors import InputError
 from dpfedge.models import pull
 from dpfedge.package import open_package
 from dpfedge.runtime.pipeline import Pipeline
+from dpfedge.stage.api import Kind
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "camera-ocr"
 LINES = ("The train to Berlin leaves at 10:45", "from platform 7", "Gate B12")
+QUESTION = "From which platform does the train leave?"
 WATCHDOG_S = 300
 
 EYES = """
@@ -68,7 +70,7 @@ def write_video() -> Callable[..., None]:
 def sign(write_video: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seconds of a sign."""
     path = tmp_path_factory.mktemp("video") / "sign.mp4"
-    write_video(str(path), list(LINES))
+    write_video(str(path), LINES)
     return path
 
 
@@ -128,6 +130,27 @@ def test_slow_reader__frames_are_dropped_at_the_source(eyes: Callable[..., Any],
     assert copies(pipeline.status()) == dict.fromkeys(links, 0)
 
 
+def test_answers__one_for_each_text(ocr_package: Path, tmp_path: Path, write_video: Callable[..., None]) -> None:
+    """A sign that changes is answered anew; the request ends with its last answer, not with its first."""
+    signs = [["Paris 80 km"], ["Paris 80 km"], ["Berlin 120 km"], ["Madrid 40 km"]]
+    video, path = tmp_path / "signs.mp4", tmp_path / "signs.yaml"
+    write_video(str(video), *signs, rate=2, seconds=2)
+    stages = "camera: {width: 320, height: 256, multiple: 32}\n    llm: {model: llm, sampling: {max_tokens: 8}}"
+    eyes = EYES.format(package=ocr_package, camera="rate: 2")
+    camera = next(line for line in eyes.splitlines() if "camera:" in line)
+    path.write_text(eyes.replace(camera, f"    {stages}") + "    - {from: text-read.text, to: llm.text}\n")
+
+    with (
+        Pipeline.open(path, board="host") as pipeline,
+        pipeline.request({"camera": {"source": str(video)}, "llm": {"question": "How far is it?"}}) as request,
+    ):
+        said = {output.turn for output in request.outputs() if output.stage == "llm" and output.kind is Kind.TEXT}
+        report = request.report
+
+    assert said == {1, 2, 3}
+    assert (report["llm"]["answers"], report["text-read"]["texts"]) == (3, 3)
+
+
 def test_bad_video__fails_its_request_only(eyes: Callable[..., Any], sign: Path, tmp_path: Path) -> None:
     """The error names stage and file; the next request is served."""
     bad = tmp_path / "bad.mp4"
@@ -141,6 +164,26 @@ def test_bad_video__fails_its_request_only(eyes: Callable[..., Any], sign: Path,
             list(request.outputs())
     with pipeline.request({"camera": {"source": str(sign), "count": 1}}) as request:
         assert [output.map["text"] for output in request.outputs() if output.port == "found"] == ["\n".join(LINES)]
+
+
+def test_example__answers_the_question(ocr_package: Path, tmp_path: Path) -> None:
+    """What the README says to type prints what it says."""
+    video = tmp_path / "sign.mp4"
+    run_example("make_video.py", video, *LINES[:2])
+    printed = run_example("main.py", ocr_package, video, QUESTION).splitlines()
+
+    readme = (EXAMPLE / "README.md").read_text()
+    promised = readme.split("<!-- expected:begin -->\n```\n")[1].split("```")[0].splitlines()
+    assert printed == promised
+    assert "platform 7" in printed[1]
+
+
+def run_example(name: str, *arguments: object) -> str:
+    """What it prints."""
+    command = [sys.executable, str(EXAMPLE / name), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,13 @@ def test_voice_demo__talks_and_shows_where_the_time_went(voice_package: Path, tm
 
 
 def test_examples__are_all_run_here() -> None:
-    """A new script in examples/ gets its test in this file."""
+    """A new script in examples/ gets its test in this file, or in the one named here."""
     scripts = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")}
+    elsewhere = {
+        "camera-ocr/main.py": "test_camera_ocr.py", "camera-ocr/make_video.py": "test_camera_ocr.py",
+        "two-stages/main.py": "test_pipeline.py", "two-stages/stages.py": "test_pipeline.py",
+    }  # fmt: skip
 
-    assert scripts == {"embed/main.py", "embed/main_async.py", "voice/demo.py"}
+    assert scripts == {"embed/main.py", "embed/main_async.py", "voice/demo.py"} | elsewhere.keys()
+    for script, test in elsewhere.items():
+        assert script.partition("/")[0] in (ROOT / "tests" / "e2e" / test).read_text()
