@@ -8,7 +8,7 @@ requests. A model that takes its place must have the very same ports, and the ra
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from dpfedge.config import check, nearest
@@ -17,14 +17,14 @@ from dpfedge.pipeline.ladder import Ladder, Step, merge
 from dpfedge.stage.kinds import BUILT_IN, StageKind
 from dpfedge.stage.ports import Ports
 
-__all__ = ["MODEL", "Node", "check_rungs", "over"]
+__all__ = ["MODEL", "Node", "Written", "check_rungs", "check_settings", "over"]
 
 MODEL = "model"
 """The key of a stage in `set` that is no setting."""
 
 
-class Node(Protocol):
-    """What matters of a `graph.StageNode`."""
+class Written(Protocol):
+    """A stage as it is written down."""
 
     @property
     def kind(self) -> StageKind:
@@ -38,6 +38,10 @@ class Node(Protocol):
     def config(self) -> Mapping[str, Any]:
         """Its settings."""
 
+
+class Node(Written, Protocol):
+    """What matters of a `graph.StageNode`."""
+
     @property
     def ports(self) -> Ports:
         """Its ports."""
@@ -49,37 +53,47 @@ def over(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, An
     return {name: merged[name] for name in settings if name != MODEL}
 
 
+def check_settings(ladder: Ladder, stages: Mapping[str, Written]) -> None:
+    """ConfigError for the first step that these stages cannot follow, as far as that can be told without models."""
+    ladder.check_stages(stages)
+    for step, name, settings in _in_force(ladder):
+        where, stage = _where(step, name), stages[name]
+        if MODEL in settings and not stage.model:
+            raise ConfigError("this stage has no model that could be another", where=where, found=settings[MODEL])
+        live = _live(stage.kind)
+        for key in settings:
+            if live is not None and key not in (*live, MODEL):
+                raise ConfigError(
+                    "this setting cannot change while the stage runs", where=where, found=key,
+                    allowed=", ".join((*live, MODEL)), remedy=nearest(key, live),
+                )  # fmt: skip
+        schema = stage.kind.schema()
+        if schema is not None:
+            check({**stage.config, **over(stage.config, settings)}, schema, where)
+
+
 def check_rungs(ladder: Ladder, nodes: Mapping[str, Node], models: Mapping[str, Mapping[str, Any]]) -> None:
-    """ConfigError for the first step that these stages cannot follow. `models`: name → config of those there are."""
-    ladder.check_stages(nodes)
-    in_force: dict[str, dict[str, Any]] = {}
+    """As `check_settings`, and every model is there and fits. `models`: name → config of those there are."""
+    check_settings(ladder, nodes)
+    for step, name, settings in _in_force(ladder):
+        if MODEL in settings:
+            _check_model(_where(step, name), settings[MODEL], nodes[name], models)
+
+
+def _in_force(ladder: Ladder) -> Iterator[tuple[Step, str, Mapping[str, Any]]]:
+    """Each step with each stage it touches, and all that is set for that by then."""
+    together: dict[str, dict[str, Any]] = {}
     for step in ladder.steps:
-        for stage, settings in step.settings.items():
-            in_force[stage] = merge(in_force.get(stage, {}), settings)
-            _check_stage(step, stage, in_force[stage], nodes[stage], models)
+        for name, settings in step.settings.items():
+            together[name] = merge(together.get(name, {}), settings)
+            yield step, name, together[name]
 
 
-def _check_stage(
-    step: Step, stage: str, settings: Mapping[str, Any], node: Node, models: Mapping[str, Mapping[str, Any]]
-) -> None:
-    where = f"{step.where}: step {step.name}: {stage}"
-    if MODEL in settings:
-        _check_model(where, settings[MODEL], node, models)
-    live = _live(node.kind)
-    for name in settings:
-        if live is not None and name not in (*live, MODEL):
-            raise ConfigError(
-                "this setting cannot change while the stage runs", where=where, found=name,
-                allowed=", ".join((*live, MODEL)), remedy=nearest(name, live),
-            )  # fmt: skip
-    schema = node.kind.schema()
-    if schema is not None:
-        check({**node.config, **over(node.config, settings)}, schema, where)
+def _where(step: Step, stage: str) -> str:
+    return f"{step.where}: step {step.name}: {stage}"
 
 
 def _check_model(where: str, model: str, node: Node, models: Mapping[str, Mapping[str, Any]]) -> None:
-    if not node.model:
-        raise ConfigError("this stage has no model that could be another", where=where, found=model)
     if model not in models:
         allowed = ", ".join(models) or "the pipeline has no package"
         raise ConfigError("no such model", where=where, found=model, allowed=allowed, remedy=nearest(model, models))

@@ -15,7 +15,7 @@ from dpfedge.errors import ConfigError
 from dpfedge.pipeline.ladder import SCHEMA as LADDER_SCHEMA
 from dpfedge.pipeline.ladder import Ladder
 from dpfedge.stage.join import SCHEMA as SYNC_SCHEMA
-from dpfedge.stage.kinds import find_kind
+from dpfedge.stage.kinds import StageKind, find_kind
 
 __all__ = ["FILE_SCHEMA", "NODE_KEYS", "SCHEMA", "check_pipeline"]
 
@@ -86,14 +86,26 @@ def check_pipeline(section: Mapping[str, Any], where: str, folder: Path | None =
     """Every key and setting, where a line can be named and not first when it is served; ConfigError names the place."""
     check(section, SCHEMA, where)
     stages = section["stages"]
-    if "ladder" in section:
-        Ladder.of(section["ladder"], where).check_stages(stages)
+    kinds = {}
     for name, stage in stages.items():
         lines = getattr(stages, "where", None)
         place = lines(name) if lines else f"{where}: pipeline.stages.{name}"
-        kind = find_kind(str(stage.get("kind", name)), where=place, folder=folder)
+        kind = kinds[name] = find_kind(str(stage.get("kind", name)), where=place, folder=folder)
         if kind.needs_model and "model" not in stage:
             raise ConfigError("the stage names no model", where=place, remedy="add model: NAME")
         if (schema := kind.schema()) is not None:
             known = {**schema.get("properties", {}), **NODE_KEYS}
             check(stage, {**schema, "properties": known}, f"{where}: {name}")
+    if "ladder" in section:
+        from dpfedge.pipeline.rungs import check_settings
+
+        written = {name: _Written(kind, stages[name]) for name, kind in kinds.items()}
+        check_settings(Ladder.of(section["ladder"], where), written)
+
+
+class _Written:
+    """A stage of the section, for the ladder's check."""
+
+    def __init__(self, kind: StageKind, stage: Mapping[str, Any]) -> None:
+        self.kind, self.model = kind, str(stage.get("model", ""))
+        self.config = {key: value for key, value in stage.items() if key not in NODE_KEYS}

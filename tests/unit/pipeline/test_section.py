@@ -60,3 +60,29 @@ def test_section__that_is_wrong(tmp_path: Path, old: str, new: str, words: str) 
     assert old in TEXT
     with pytest.raises(ConfigError, match=words):
         _check(tmp_path, TEXT.replace(old, new))
+
+
+LADDER = TEXT.replace(
+    "  links:",
+    """  ladder:
+    - when: {temperature: 80C}
+      until: {temperature: 70C}
+      set: {mine: {loud: false}}
+  links:""",
+)
+LIVE = CODE + "    LIVE = ('loud',)\n    def adjust(self, settings): ...\n"
+
+
+def test_ladder__is_checked_against_the_stages(tmp_path: Path) -> None:
+    """With its lines, before anything runs."""
+    (tmp_path / "code.py").write_text(LIVE)
+    section = parse_yaml(LADDER.replace("code:", "live:"), "p.yaml")["pipeline"]
+    (tmp_path / "live.py").write_text(LIVE)
+
+    check_pipeline(section, "p.yaml", tmp_path)
+    with pytest.raises(ConfigError, match=r"p\.yaml:6: step 1: mine: this setting cannot change .*found loud"):
+        _check(tmp_path, LADDER)
+    with pytest.raises(ConfigError, match=r"p\.yaml:6: the step sets a stage that there is not; found min"):
+        _check(tmp_path, LADDER.replace("set: {mine:", "set: {min:"))
+    with pytest.raises(ConfigError, match=r"p\.yaml:8: unknown key .*did you mean set\?"):
+        _check(tmp_path, LADDER.replace("set:", "sett:"))
