@@ -67,7 +67,21 @@ def _libc() -> ctypes.CDLL:
     libc.mmap.argtypes = (
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
     )  # fmt: skip
+    _check_reads(libc)
     return libc
+
+
+def _check_reads(libc: ctypes.CDLL) -> None:
+    """Unsupported where the kernel, a filter or an emulator refuses: no page would ever be found equal."""
+    here, there = ctypes.c_uint64(1), ctypes.c_uint64()
+    local, remote = _Iovec(ctypes.addressof(there), 8), _Iovec(ctypes.addressof(here), 8)
+    if libc.process_vm_readv(os.getpid(), ctypes.byref(local), 1, ctypes.byref(remote), 1, 0) != 8:
+        raise Unsupported(
+            "packed weights are shared only where a process may read its own memory by process_vm_readv",
+            where="backend cpu",
+            found=os.strerror(ctypes.get_errno()),
+            remedy="allow the call, or remove the seal",
+        )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,14 @@ def test_another_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
         collect(lambda: None)
     monkeypatch.undo()
     packed._libc.cache_clear()
+
+
+def test_own_memory_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a filter refuses the call no page would ever be shared; that is said, not passed over."""
+    libc = SimpleNamespace(process_vm_readv=lambda *_: -1)
+
+    with pytest.raises(Unsupported, match=r"may read its own memory by process_vm_readv.*or remove the seal"):
+        packed._check_reads(libc)  # type: ignore[arg-type]
 
 
 def test_another_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
