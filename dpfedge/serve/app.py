@@ -24,6 +24,7 @@ from dpfedge.serve.http.chat import chat_completions
 from dpfedge.serve.http.control import control
 from dpfedge.serve.http.health import healthz, metrics, readyz, status
 from dpfedge.serve.http.models import get_model, list_models
+from dpfedge.serve.http.routing import health_map
 from dpfedge.serve.http.speech import speech
 from dpfedge.serve.http.transcriptions import transcriptions
 from dpfedge.serve.metrics import Metrics
@@ -38,6 +39,7 @@ _ROUTES = (
     Route("/readyz", readyz),
     Route("/metrics", metrics),
     Route("/v1/status", status),
+    Route("/v1/health-map", health_map),
     Route("/v1/models", list_models),
     Route("/v1/models/{model:path}", get_model),
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),

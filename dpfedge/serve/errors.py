@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dpfedge.errors import Busy, ContextLengthError, DpfError, StageDied, StageError, UsageError, WouldBlock
+from dpfedge.errors import Busy, ContextLengthError, DpfError, NoInstance, StageDied, StageError, UsageError, WouldBlock
 
 __all__ = ["ClientGone", "NotReady", "RequestError", "Stopping", "error_body", "error_headers", "error_status"]
 
@@ -54,19 +54,21 @@ def error_headers(error: DpfError) -> dict[str, str]:
     """`Retry-After` where trying again can help."""
     if isinstance(error, Busy):
         return {"retry-after": str(error.retry_after_s)}
-    if isinstance(error, (WouldBlock, NotReady, StageDied)):
+    if isinstance(error, (WouldBlock, NotReady, StageDied, NoInstance)):
         return {"retry-after": "1"}
     return {}
 
 
 def error_body(error: DpfError) -> dict[str, Any]:
-    """`{"error": {message, type, param, code}}`, and `stage` where a stage is to blame."""
+    """`{"error": {message, type, param, code}}`; `stage` names who is to blame, `health` says why nobody can."""
     fields: dict[str, Any] = {
         "message": str(error),
         "type": _type(error.http_status),
         "param": getattr(error, "param", None) or _default_param(error),
         "code": getattr(error, "code", None) or _code(error),
     }
+    if isinstance(error, NoInstance):
+        fields["health"] = error.health
     stage = getattr(error, "stage", None)
     return {"error": {**fields, "stage": stage} if stage else fields}
 
