@@ -109,6 +109,11 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {line}" for line in _built(report))
     yield from (f"  {line}" for line in _degraded(report.get("degrade") or {}))
     yield from _table([_COLUMNS, *(_cells(process) for process in report["processes"])])
+    yield from (
+        f"  {process['name']}: {_failure(process['failure'])}"
+        for process in report["processes"]
+        if process.get("failure")
+    )
     if (report.get("arena") or {}).get("sealed") is False:
         yield "  links: in an unsealed file of the run directory, because memfd_create is refused here"
     for link, counters in (report.get("links") or {}).items():
@@ -137,6 +142,12 @@ def _degraded(degrade: Mapping[str, Any]) -> Iterator[str]:
         names = f": {', '.join(steps[:level])}" if level else ""
         yield f"ladder: step {level} of {len(steps)}{names}"
     yield from degrade.get("left_out") or ()
+
+
+def _failure(error: Mapping[str, Any]) -> str:
+    """Why a stage is not there, as far as it was said."""
+    parts = [str(error.get("what"))] + [f"{key} {error[key]}" for key in ("found", "allowed") if error.get(key)]
+    return "; ".join(parts)
 
 
 def _packages(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -274,7 +274,7 @@ class Engine:
             name: {
                 "state": state.state, "pid": state.pid, "restarts": state.restarts, "load_ms": state.load_ms,
                 "warm_ms": state.warm_ms, "facts": dict(state.facts), "process": state.unit,
-                "refused": list(state.refused), **held(state.pid),
+                "refused": list(state.refused), "failure": state.error and dict(state.error), **held(state.pid),
             }
             for name, state in self.supervisor.stages.items()
         }  # fmt: skip

@@ -3,7 +3,8 @@
 
 Every round asks a spoken question and kills the stage at the first audio of the answer. Counted from the kill: when the
 turn's stream says StageDied, when the stage is ready, when the first sound of a new request is there. Then the parts of
-the restart: before the new process loads (death, reclaim, fork), its load, its warm-up. There is no back-off here; the
+the restart: before the new process loads (death, reclaim, fork), its load, its warm-up; and the processor time of both,
+which is what they would take on a machine that does nothing else. There is no back-off here; the
 first death of a stage has none either. Beside it, two processes that only have a link: how long a port waits for a peer
 that was killed.
 
@@ -30,9 +31,11 @@ from dpfedge.errors import PeerGone, StageDied
 from dpfedge.link import Arena, LinkSpec
 from dpfedge.pipeline import unit
 from dpfedge.pipeline.events import AudioChunk, Failed
+from dpfedge.pipeline.processes import cpu_seconds
 from dpfedge.runtime import AsyncRuntime
 
 Figures = dict[str, list[float]]
+os.environ.setdefault("DPFEDGE_TRUST", str(Path(__file__).parents[2] / "build" / "trust"))  # of the demo's key
 
 
 async def kill_in_turn(car: Car, stage: str) -> dict[str, float]:
@@ -49,7 +52,7 @@ async def kill_in_turn(car: Car, stage: str) -> dict[str, float]:
             assert event.error.stage == stage
             told = time.perf_counter()
     assert told, "the turn ended before the kill"
-    found = {"told": told - killed, "ready": await ready - killed}
+    found = {"told": told - killed, "ready": await ready - killed, "spent": cpu_seconds(car.pid(stage))}
     async for event in car.runtime.speak("Yes."):
         if isinstance(event, AudioChunk):
             found["heard"] = time.perf_counter() - killed
@@ -144,6 +147,7 @@ def main() -> None:
     texts: dict[str, Any] = {
         "told": "the turn's caller has its error", "ready": "the stage is ready", "heard": "the next request is heard",
         "before": "  death, reclaim, fork, imports", "load": "  load", "warm": "  warm-up",
+        "spent": "  processor time of it",
     }  # fmt: skip
     for name, text in texts.items():
         line(text, found[name])

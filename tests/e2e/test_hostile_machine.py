@@ -127,6 +127,7 @@ def test_restart__with_too_little(hold: Hold, until: Until, where: str, what: in
     resource.prlimit(pid, what, (least, limits[1]))  # what it has already stays
     os.kill(status["stages"]["second"][0], signal.SIGKILL)
     until(lambda: holder.status()["stages"]["second"][2] > 3)
+    until(lambda: re.search("Too many open files|Cannot allocate", str(holder.status()["failures"].get("second"))))
     assert holder.status()["stages"]["first"][1:] == ["ready", 0]
     assert holder.status()["zygote"] == status["zygote"]
 

@@ -110,7 +110,8 @@ def load(pipeline, seed):
 def told(pipeline):
     status = pipeline.status(memory=False)
     stages = {name: [row["pid"], row["state"], row["restarts"]] for name, row in status["stages"].items()}
-    kept = {"links": status["links"], "sealed": status["arena"]["sealed"]}
+    failures = {name: row["failure"] for name, row in status["stages"].items() if row["failure"]}
+    kept = {"links": status["links"], "sealed": status["arena"]["sealed"], "failures": failures}
     return {"zygote": status["zygote"]["pid"], "stages": stages, **kept, **counts}
 
 
@@ -143,7 +144,7 @@ class Holder:
             )
 
     def status(self) -> dict[str, Any]:
-        """`zygote` (pid), `stages` (pid, state, restarts of each), `links`, and requests `whole` and `failed`."""
+        """`zygote` (pid), `stages` (pid, state, restarts), `failures`, `links`, and `whole` and `failed` requests."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")

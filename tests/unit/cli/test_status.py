@@ -87,6 +87,15 @@ def test_status__of_links_in_a_file(capsys: Output, monkeypatch: pytest.MonkeyPa
         assert capsys.readouterr().out.count("  links: in an unsealed file of the run directory") == lines
 
 
+def test_status__of_a_stage_that_cannot_be_started(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why it is not there now."""
+    failure = {"what": "the process could not be started", "found": "Too many open files", "allowed": None}
+    told = {**TOLD, "stages": {"llm": {**TOLD["stages"]["llm"], "state": "restarting", "failure": failure}}}
+    monkeypatch.setattr(status, "ask", lambda server: told)
+    assert main(["status"]) == 0
+    assert "  llm: the process could not be started; found Too many open files\n" in capsys.readouterr().out
+
+
 def test_status__as_json(capsys: Output) -> None:
     """The same with every number; what could not be read is named beside its process."""
     assert main(["status", "--json", "7"]) == 0
