@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpfedge.config import check, load_yaml, plain
+from dpfedge.config import check, plain
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.section import FILE_SCHEMA, check_pipeline
 
@@ -35,6 +35,8 @@ class PipelineFile:
     @classmethod
     def load(cls, path: Path) -> PipelineFile:
         """Read and check `path`; ConfigError names file, line and the nearest known word."""
+        from dpfedge.config import load_yaml  # with the YAML reader, which a package's own pipeline needs not
+
         data = load_yaml(path)
         check(data, FILE_SCHEMA, path)
         check_pipeline(data["pipeline"], str(path), path.parent)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,3 +90,14 @@ def test_entry_points__are_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     there.append(twin)
     with pytest.raises(ConfigError, match="two distributions offer the kind; found mine in a and b"):
         find_kind("mine", where="x")
+
+
+def test_ports__of_the_voice_chain_import_no_library() -> None:
+    """Every start asks for them, in a process that runs no stage."""
+    code = (
+        "import sys\n"
+        "from dpfedge.stage.kinds import find_kind\n"
+        "for name in ('decoder', 'encoder', 'llm', 'voice'): find_kind(name, where='x').ports({}, None)\n"
+        "sys.exit(str(sorted({'numpy', 'jinja2', 'tokenizers', 'soxr', 'yaml'} & set(sys.modules)) or ''))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == ""
