@@ -137,6 +137,11 @@ class Arena:
         """The counters of every link."""
         return {name: LinkStats(*self._core.stats(index)) for name, index in self._index.items()}
 
+    def pending(self, link: str) -> int:
+        """Messages of a link that its consumers have not received, or have not given back."""
+        stats = LinkStats(*self._core.stats(self._link(link)))
+        return stats.depth + stats.in_flight
+
     def close(self) -> None:
         """Close the descriptor and refuse new ports; the memory is unmapped with the last port, loan, lease or view."""
         if self.fd >= 0:

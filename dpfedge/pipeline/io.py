@@ -91,7 +91,8 @@ class LinkIO:
         self.turn = 0
         """Of the message received or sent last: what a failure now belongs to."""
         self.inbox: deque[LinkMessage] = deque()
-        self._requests, self._outputs, self._failing = arena.requests, outputs, failing
+        self._arena, self._requests = arena, arena.requests
+        self._outputs, self._failing = outputs, failing
 
     def receive(self) -> LinkMessage | None:
         """The next message of this request, or None."""
@@ -108,6 +109,10 @@ class LinkIO:
     def has(self, port: str) -> bool:
         """Whether something is linked to the output `port`."""
         return port in self._outputs
+
+    def pending(self, port: str) -> int:
+        """Messages on the link of `port` that were not received yet, or not given back."""
+        return self._arena.pending(self._outputs[port].link)
 
     def loan(self, port: str, shape: tuple[int, ...], dtype: str) -> Generator[Wait, None, LinkSlot]:
         """A writable slot on the link of `port`."""

@@ -157,6 +157,9 @@ class RequestIO(Protocol):
     def has(self, port: str) -> bool:
         """Whether something is linked to the output `port`; `sink`, the caller, always is."""
 
+    def pending(self, port: str) -> int:
+        """Messages on the link of `port`, of all requests, that were not received yet, or not given back."""
+
     def loan(self, port: str, shape: tuple[int, ...], dtype: str) -> Generator[Wait, None, Slot]:
         """`slot = yield from io.loan("speech", (n,), "f32")`; waits for space without blocking other requests."""
 

@@ -48,6 +48,8 @@ class LlmConfig:
     """Longest first clause handed to the voice, in words."""
     clause_words: int = 14
     """Longest later clause handed to the voice, in words."""
+    give_way_ms: int = 60
+    """After a turn's first clause no token is computed until the voice has begun to speak it, but at most so long."""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> LlmConfig:
@@ -104,6 +106,7 @@ SCHEMA: Mapping[str, Any] = _record(
         "chunk_tokens": {"type": "integer", "minimum": 1, "maximum": 4096},
         "first_words": _COUNT,
         "clause_words": _COUNT,
+        "give_way_ms": {"type": "integer", "minimum": 0, "maximum": 1000},
     }
 )
 """JSON Schema of the `llm` section's stage settings."""

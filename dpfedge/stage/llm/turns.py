@@ -154,6 +154,14 @@ class Asked:
         report.clauses += 1
         report.first_clause_ns = report.first_clause_ns or time.monotonic_ns()
         yield from self.io.text("clauses", Kind.TEXT, clause, turn=turn, last=last)
+        if report.clauses == 1 and not last:
+            yield from self._give_way(turn)
+
+    def _give_way(self, turn: int) -> Steps:
+        """The person waits for the first clause's sound, not for the next token: leave the processor to the voice."""
+        until = time.monotonic_ns() + self.parts.settings.give_way_ms * 1_000_000
+        while self.io.pending("clauses") and time.monotonic_ns() < until and not self.io.cancelled(turn):
+            yield Wait.SPACE
 
     def _end_speech(self, turn: int, clauses: Clauses | None, report: Report) -> Steps:
         """The clauses still held back, and the end mark of a turn the voice has heard of."""

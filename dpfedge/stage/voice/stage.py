@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from dpfedge.binding import BoundModel
 from dpfedge.errors import InputError, ModelError
 from dpfedge.limits import SPEECH_TEXT_MAX_CHARS
 from dpfedge.stage.api import Kind, Message, Mode, RequestIO, Steps, Wait
+from dpfedge.stage.each import ending
 from dpfedge.stage.voice.clauses import ClauseCutter, ends_sentence
 from dpfedge.stage.voice.config import VoiceConfig
 from dpfedge.stage.voice.phonemes import Phonemes
@@ -109,11 +110,12 @@ class VoiceStage:
                 message.release()
                 yield from io.map("sink", Kind.DONE, {"turns": closed}, turn=0, last=True)
                 return
-            text, number, last = _clause(message)
-            if text is None or number <= closed:
-                continue
-            turn = turn or self._turn(number, speed)
-            yield from self._say(io, turn, text)
+            number, last = message.turn, message.last
+            with ending(message):  # not before it can be heard: the llm gives way until then
+                if message.kind is not Kind.TEXT or number <= closed:
+                    continue
+                turn = turn or self._turn(number, speed)
+                yield from self._say(io, turn, message.text(), message.release)
             if last:
                 closed = number
                 yield from self._done(io, turn)
@@ -122,7 +124,8 @@ class VoiceStage:
     def _turn(self, number: int, speed: float) -> _Turn:
         return _Turn(number, speed, self._config.first_frames)
 
-    def _say(self, io: RequestIO, turn: _Turn, clause: str) -> Steps:
+    def _say(self, io: RequestIO, turn: _Turn, clause: str, heard: Callable[[], None] = lambda: None) -> Steps:
+        """Speak a clause; `heard` is called once the first of it is on its way."""
         spoken = normalise(clause)
         if not speakable(spoken) or io.cancelled(turn.number):
             return
@@ -134,6 +137,7 @@ class VoiceStage:
             if io.cancelled(turn.number):
                 return
             yield from self._send(io, turn, samples)
+            heard()
         turn.pause_ms = self._config.sentence_pause_ms if ends_sentence(clause) else self._config.clause_pause_ms
 
     def _step(self, turn: _Turn, chunks: Iterator[Array]) -> Array | None:

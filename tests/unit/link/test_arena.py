@@ -237,3 +237,16 @@ def test_names__unknown(make_arena: MakeArena) -> None:
         arena.producer("x", 1)
     with pytest.raises(UsageError, match="found x; allowed left, right"):
         arena.bell("x")
+
+
+def test_pending__until_it_is_given_back() -> None:
+    """Sent, then received, then released."""
+    with Arena.create([LinkSpec("a.b", "a", "b", 4, 64)], requests=1) as arena:
+        producer, consumer = arena.producer("a.b", 1), arena.consumer("a.b", 2)
+        producer.send(producer.loan(8), kind=1, request=1)
+        assert arena.pending("a.b") == 1
+        lease = consumer.receive()
+        assert arena.pending("a.b") == 1
+        assert lease is not None
+        lease.release()
+        assert arena.pending("a.b") == 0

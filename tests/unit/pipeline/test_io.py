@@ -167,3 +167,10 @@ def _finish(steps: Any) -> Any:
     with pytest.raises(StopIteration) as end:
         next(steps)
     return end.value.value
+
+
+def test_pending__of_a_port(rig: Any, io: LinkIO) -> None:
+    """What its link's consumer has not given back."""
+    assert io.pending("sink") == 0
+    send_text(rig.arena.producer("llm.sink", 1), 1, Kind.TEXT, "x")
+    assert io.pending("sink") == 1

@@ -72,6 +72,7 @@ class DriverIO:
         self.inbox: deque[DriverMessage] = deque()
         self.sent: list[tuple[str, Kind, int, Any, bool]] = []
         self.cancel_before = 0
+        self.unread: list[int] = []
         self.on_sent: Callable[[DriverIO], None] = lambda io: None
 
     def put(self, kind: Kind, payload: Any = None, *, turn: int = 1, last: bool = False) -> DriverMessage:
@@ -95,6 +96,9 @@ class DriverIO:
 
     def has(self, port: str) -> bool:
         return port in self.ports
+
+    def pending(self, port: str) -> int:
+        return self.unread.pop(0) if self.unread else 0
 
     def loan(self, port: str, shape: tuple[int, ...], dtype: str) -> Generator[Wait, None, DriverSlot]:
         yield Wait.SPACE

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpfedge.errors import ConfigError
-from dpfedge.stage.api import TURN_STRIDE, Kind, Mode
+from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, Wait
 from dpfedge.stage.llm import LlmStage
 
 END = 2
@@ -252,3 +252,19 @@ def test_adjust__counts_from_the_next_answer_on(
     assert talk.hear("what now?", THIRD).text(THIRD) == WORDS
     talk.close()
     asking.close()
+
+
+def test_first_clause__the_voice_goes_first(driver: Any, make_stage: Any, ids: Any) -> None:
+    """No token until it has begun to speak; not for ever, and for no later clause."""
+    two = make_stage([*ids("Drive on! It is warm today."), END], CONFIG, 400)
+    io = driver.IO(Mode.CONVERSE, {}, ("sink", "clauses"))
+    steps = two.request(io)
+    driver.drive(steps, io)
+    io.unread = [1, 1, 1, 0, 1, 1]
+    io.put(Kind.TEXT, "What now?", turn=FIRST)
+
+    waits = driver.drive(steps, io)
+
+    assert waits.count(Wait.SPACE) == 3
+    assert io.unread == [1, 1]
+    steps.close()

@@ -87,7 +87,7 @@ def test_converse__turn_after_turn(stage: VoiceStage, driver: Any) -> None:
     driver.drive(stage.request(io), io)
     assert [row[2] for row in io.sent if row[1] is Kind.DONE] == [1, 2]
     assert [report["clauses"] for report in io.of(Kind.DONE)] == [2, 1]
-    assert all(message.released == 1 for message in messages)
+    assert all(message.released >= 1 for message in messages)
 
 
 def test_converse__cancelled_turn_stops_and_the_next_one_speaks(stage: VoiceStage, driver: Any) -> None:
