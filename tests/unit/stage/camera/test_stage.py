@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -221,6 +222,34 @@ def test_rotated__frames_stand_upright(shoot: Any, monkeypatch: pytest.MonkeyPat
 
         np.testing.assert_allclose(io.of(Kind.DATA, "frames")[0], cv2.rotate(picture, code), atol=4)
         assert io.done["rotated"] == 1
+
+
+@pytest.mark.parametrize(
+    ("matrix", "code"),
+    [
+        ((0, 1, -1, 0), cv2.ROTATE_90_CLOCKWISE),
+        ((0, -1, 1, 0), cv2.ROTATE_90_COUNTERCLOCKWISE),
+        ((-1, 0, 0, -1), cv2.ROTATE_180),
+    ],
+)
+def test_rotated__as_the_file_says(
+    video: Callable[..., Path], shoot: Any, matrix: tuple[int, int, int, int], code: int
+) -> None:
+    """The display matrix of an MP4, as phones write it: (0, 1, −1, 0) is shown a quarter turn clockwise."""
+    path = video(1, name="v.mp4", codec="mpeg4", size=(64, 32), options={"movflags": "faststart"})
+    data = bytearray(path.read_bytes())
+    place = data.index(b"tkhd") + 44
+    a, b, c, d = (number << 16 for number in matrix)
+    data[place : place + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    path.write_bytes(data)
+    plain, turned = np.zeros((32, 64), np.uint8), shoot({"source": str(path)})
+
+    assert turned.of(Kind.DATA, "frames")[0].shape[:2] == cv2.rotate(plain, code).shape
+    assert turned.done["rotated"] == 1
+    frame = next(av.open(str(path)).decode(video=0))
+    assert {1: cv2.ROTATE_90_COUNTERCLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_CLOCKWISE}[
+        module._turns(frame)
+    ] == code
 
 
 @pytest.mark.parametrize(("angle", "turns"), [(0, 0), (90, 1), (-90, 3), (180, 2), (-180, 2), (270, 3), (2, 0)])
