@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small JSON messages with file descriptors over a SOCK_SEQPACKET pair; only this host's own processes speak it.
 
-A message that is longer than the socket takes travels in a memfd beside a short one that says so.
+A message that is longer than the socket takes travels in a memfd (where those are refused, in a file without a name)
+beside a short one that says so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import array
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,7 +66,11 @@ def _send(sock: socket.socket, data: bytes, fds: Sequence[int], flags: int) -> N
 
 
 def _in_memory(text: bytes) -> int:
-    fd = os.memfd_create("dpf-message", os.MFD_CLOEXEC)
+    try:
+        fd = os.memfd_create("dpf-message", os.MFD_CLOEXEC)
+    except OSError:  # refused here, as the links' memory is: a file without a name
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
     try:
         view = memoryview(text)
         while view:

@@ -72,6 +72,19 @@ def test_message__longer_than_the_socket_takes_arrives_whole(pair: Pair) -> None
         send_message(pair[0], {"a": "x" * (LONG_MAX_BYTES - overhead + 1)})
 
 
+def test_message__long_where_memfds_are_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without a name does; nothing stays open."""
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    send_message(pair[0], {"a": "x" * MAX_BYTES})
+    assert receive_message(pair[1]) == ({"a": "x" * MAX_BYTES}, [])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_message__for_a_peer_that_reads_nothing(pair: Pair) -> None:
     """Who must not wait is told at once."""
 
