@@ -12,14 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dpfedge.errors import WouldBlock
 from dpfedge.limits import EVENTS_KEPT
-from dpfedge.pipeline.ladder import Change, Ladder
-from dpfedge.pipeline.pressure import Pressure
-from dpfedge.pipeline.rungs import MODEL, Node, check_rungs, over
 from dpfedge.pipeline.supervisor_units import Watcher
+
+if TYPE_CHECKING:  # a pipeline without a ladder needs none of them to start
+    from dpfedge.pipeline.ladder import Change, Ladder
+    from dpfedge.pipeline.pressure import Pressure
+    from dpfedge.pipeline.rungs import Node
 
 __all__ = ["Degrading", "Gauge", "Hands", "Told", "Watched", "degrading"]
 
@@ -80,15 +82,21 @@ class Degrading:
     """One pipeline's ladder at work. `start` and `stop` it, ask `status` from any thread."""
 
     def __init__(
-        self, ladder: Ladder, gauge: Gauge, nodes: Mapping[str, Node], hands: Hands, tell: Tell,
+        self, ladder: Ladder | None, gauge: Callable[[], Gauge], nodes: Mapping[str, Node], hands: Hands, tell: Tell,
         left_out: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """`tell` gets each event on the event loop. `left_out`: why optional steps are not in `ladder`."""
-        self._ladder, self._gauge, self._nodes, self._hands, self._tell = ladder, gauge, nodes, hands, tell
-        self._left_out = tuple(left_out)
-        self._pressure, self._sampled_ns = Pressure(), 0
+        """`gauge` makes the sensors when they are first needed; `tell` gets each event on the event loop.
+
+        `left_out`: why optional steps are not in `ladder`.
+        """
+        self._ladder, self._nodes, self._hands, self._tell = ladder, nodes, hands, tell
+        self._make_gauge, self._left_out = gauge, tuple(left_out)
+        self._gauge: Gauge | None = None
+        self._pressure: Pressure | None = None
+        self._sampled_ns = 0
         self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS_KEPT)
-        self._entered = dict.fromkeys((step.name for step in ladder.steps), 0)
+        self._steps = () if ladder is None else tuple(step.name for step in ladder.steps)
+        self._entered = dict.fromkeys(self._steps, 0)
         self._unsent: dict[str, Mapping[str, Any]] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -98,7 +106,7 @@ class Degrading:
         """Begin; a ladder without steps needs no thread."""
         for line in self._left_out:
             self.note("", {"what": "step left out", "at_ns": time.monotonic_ns(), "reason": line})
-        if self._ladder.steps:
+        if self._steps:
             self._thread.start()
 
     def stop(self) -> None:
@@ -114,20 +122,20 @@ class Degrading:
 
         `entered`: step → how often it was entered since the start; `ago_ms` of an event: how long ago it was.
         """
-        now_ns, steps = time.monotonic_ns(), self._ladder.steps
-        self._sample(now_ns)
+        now_ns, level = time.monotonic_ns(), 0 if self._ladder is None else self._ladder.level
+        pressure = self._sample(now_ns)
         events = [{**event, "ago_ms": round((now_ns - event["at_ns"]) / 1e6, 1)} for event in tuple(self._events)]
         return {
-            "pressure": self._pressure.figures(), "level": self._ladder.level, "steps": [step.name for step in steps],
-            "step": steps[self._ladder.level - 1].name if self._ladder.level else None,
+            "pressure": pressure.figures(), "level": level, "steps": list(self._steps),
+            "step": self._steps[level - 1] if level else None,
             "left_out": list(self._left_out), "entered": dict(self._entered), "events": events,
         }  # fmt: skip
 
     def tick(self, now_ns: int) -> None:
         """One look: sample, change what is to change, and send again what found no space."""
-        self._sample(now_ns, force=True)
-        for change in self._ladder.update(self._pressure, now_ns):
-            self._apply(change)
+        assert self._ladder is not None
+        for change in self._ladder.update(self._sample(now_ns, force=True), now_ns):
+            self._apply(change, self._ladder)
             self._entered[change.step] += change.entered
             self.note("", change.record())
         if self._unsent:
@@ -137,14 +145,18 @@ class Degrading:
         while not self._stopping.wait(_INTERVAL_S):
             self.tick(time.monotonic_ns())
 
-    def _sample(self, now_ns: int, *, force: bool = False) -> None:
+    def _sample(self, now_ns: int, *, force: bool = False) -> Pressure:
         # many may ask for the status; the sensors' files are read once a second at most
-        if force or now_ns - self._sampled_ns >= _INTERVAL_S * 1e9 or not self._sampled_ns:
+        if force or self._pressure is None or now_ns - self._sampled_ns >= _INTERVAL_S * 1e9:
+            self._gauge = self._gauge or self._make_gauge()
             self._sampled_ns, self._pressure = now_ns, self._gauge.sample()
+        return self._pressure
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: Change, ladder: Ladder) -> None:
+        from dpfedge.pipeline.rungs import MODEL, over
+
         for stage, row in change.settings.items():
-            node, touched = self._nodes[stage], self._ladder.touched(stage)
+            node, touched = self._nodes[stage], ladder.touched(stage)
             if MODEL in touched:
                 self._hands.replace(stage, model=row.get(MODEL, node.model))
             if touched - {MODEL}:
@@ -171,16 +183,19 @@ class Degrading:
 
 
 def degrading(
-    section: Any, where: str, nodes: Mapping[str, Node], models: Mapping[str, Mapping[str, Any]], gauge: Gauge,
-    hands: Hands, tell: Tell,
+    section: Any, where: str, nodes: Mapping[str, Node], models: Mapping[str, Mapping[str, Any]],
+    gauge: Callable[[], Gauge], hands: Hands, tell: Tell,
 ) -> Degrading:  # fmt: skip
     """A pipeline's `ladder` (None: it has none) on this machine; ConfigError names a step that cannot be.
 
     That is one whose sensor this machine has not, unless the step is optional, or that a stage could not follow.
     """
     if section is None:
-        return Degrading(Ladder(()), gauge, nodes, hands, tell)
-    ladder = Ladder.of(section, where)
+        return Degrading(None, gauge, nodes, hands, tell)
+    from dpfedge.pipeline.ladder import Ladder
+    from dpfedge.pipeline.rungs import check_rungs
+
+    ladder, sensors = Ladder.of(section, where), gauge()
     check_rungs(ladder, nodes, models)
-    fitted, left_out = ladder.fitted(gauge.names, gauge.power_modes)
-    return Degrading(fitted, gauge, nodes, hands, tell, left_out)
+    fitted, left_out = ladder.fitted(sensors.names, sensors.power_modes)
+    return Degrading(fitted, lambda: sensors, nodes, hands, tell, left_out)

@@ -20,7 +20,7 @@ from dpfedge.errors import PackageError, StageDied, StageError, UsageError, Woul
 from dpfedge.limits import REQUESTS_MAX, STAGE_START_MAX_S
 from dpfedge.link import LAST, Arena, Producer
 from dpfedge.pipeline.checking import Checking
-from dpfedge.pipeline.degrading import Degrading, Told, Watched, degrading
+from dpfedge.pipeline.degrading import Degrading, Gauge, Told, Watched, degrading
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.links import SINK
 from dpfedge.pipeline.messages import crowded, send_array, send_bytes, send_map, send_text
@@ -28,7 +28,6 @@ from dpfedge.pipeline.observer import Observe, tapped_consumer, tapped_producer
 from dpfedge.pipeline.parent import Zygote
 from dpfedge.pipeline.plan import Plan
 from dpfedge.pipeline.prepare import Prepared, PreparedFile
-from dpfedge.pipeline.pressure import Sensors, sensor_root
 from dpfedge.pipeline.processes import memory_of
 from dpfedge.pipeline.shortage import names_shortage
 from dpfedge.pipeline.sink import Receiver, Sink
@@ -98,9 +97,13 @@ class Engine:
     def _degrading(self, watcher: Told) -> Degrading:
         """The pipeline's ladder on this machine; ConfigError names a step that cannot be."""
         nodes = {node.name: node for node in self.graph.stages}
-        gauge = Sensors(sensor_root(), self.plan.board)
         models = {} if self.plan.bound is None else _models(self.plan.bound)
-        return degrading(self.graph.ladder, self.plan.name, nodes, models, gauge, self, watcher.happened)
+        return degrading(self.graph.ladder, self.plan.name, nodes, models, self._sensors, self, watcher.happened)
+
+    def _sensors(self) -> Gauge:
+        from dpfedge.pipeline.pressure import Sensors, sensor_root
+
+        return Sensors(sensor_root(), self.plan.board)
 
     @property
     def bound(self) -> Bound:

@@ -16,14 +16,13 @@ from dpfedge.errors import ConfigError
 from dpfedge.link import LinkSpec
 from dpfedge.pipeline.links import CHAIN, Drawn, Wiring, chain, draw, joins, loops
 from dpfedge.pipeline.section import NODE_KEYS
-from dpfedge.pipeline.syncing import read_sync
 from dpfedge.stage.api import Mode
-from dpfedge.stage.join import Sync
 from dpfedge.stage.kinds import StageKind, find_kind
 from dpfedge.stage.ports import Ports
 
 if TYPE_CHECKING:
     from dpfedge.package import Package
+    from dpfedge.stage.join import Sync
 
 __all__ = ["ROUTES", "Budgets", "Graph", "StageNode"]
 
@@ -192,6 +191,8 @@ def _wired(node: StageNode, drawn: Drawn, sync: Mapping[str, Any] | None, where:
     wiring = drawn.wiring[node.name]
     if sync is None:
         return replace(node, wiring=wiring)
+    from dpfedge.pipeline.syncing import read_sync  # few pipelines have one
+
     slots = {link.name: link.slots for link in drawn.links}
     place = f"{where}: pipeline.stages.{node.name}"
     return replace(node, wiring=wiring, sync=read_sync(sync, node.kind, wiring.inputs, slots, place))

@@ -28,56 +28,17 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedge.config import celsius, check, duration_ms, nearest, plain, share
 from dpfedge.errors import ConfigError
-from dpfedge.limits import LADDER_STEPS_MAX
+from dpfedge.pipeline.ladder_schema import BOUNDS, SCHEMA
 
 if TYPE_CHECKING:
     from dpfedge.pipeline.pressure import Pressure
 
-__all__ = ["SCHEMA", "Change", "Condition", "Ladder", "Step", "merge"]
+__all__ = ["Change", "Condition", "Ladder", "Step", "merge"]
 
 _HOLD_MS = 5000.0
-_BOUNDS: Mapping[str, Mapping[str, Any]] = {
-    "temperature": {"type": "string", "format": "temperature", "examples": ["85C"]},
-    "headroom": {"type": "string", "format": "temperature", "examples": ["10C"]},
-    "memory_free": {"type": "string", "format": "share", "examples": ["10%"]},
-}
 _READ = {"temperature": celsius, "headroom": celsius, "memory_free": share}
-_MODES = {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1, "maxLength": 64}}
 _RISING = frozenset({"temperature"})
 """Values that are worse when they are higher; the others are worse when they are lower."""
-
-SCHEMA: Mapping[str, Any] = {
-    "type": "array",
-    "minItems": 1,
-    "maxItems": LADDER_STEPS_MAX,
-    "items": {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["when", "set"],
-        "properties": {
-            "name": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,31}$", "examples": ["warm"]},
-            "when": {
-                "type": "object",
-                "additionalProperties": False,
-                "minProperties": 1,
-                "properties": {**_BOUNDS, "power_mode": _MODES},
-            },
-            "until": {"type": "object", "additionalProperties": False, "properties": _BOUNDS},
-            "hold": {"type": "string", "format": "duration", "examples": ["10s"]},
-            "set": {
-                "type": "object",
-                "minProperties": 1,
-                "additionalProperties": {
-                    "type": "object",
-                    "minProperties": 1,
-                    "properties": {"model": {"type": "string", "minLength": 1}},
-                },
-            },
-            "optional": {"type": "boolean"},
-        },
-    },
-}
-"""JSON Schema of the section. Without a `name` a step is called by its number; without `hold` it is 5s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +227,7 @@ def _step(data: Mapping[str, Any], index: int, where: str) -> Step:
     until = dict(data.get("until", {}))
     conditions = tuple(_condition(key, value, until, name, place) for key, value in data["when"].items())
     if until:
-        allowed = ", ".join(key for key in data["when"] if key in _BOUNDS) or "nothing"
+        allowed = ", ".join(key for key in data["when"] if key in BOUNDS) or "nothing"
         raise ConfigError(
             f"step {name}: `until` has what `when` has not", where=place, found=min(until), allowed=allowed
         )

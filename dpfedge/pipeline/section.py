@@ -12,10 +12,9 @@ from typing import Any
 
 from dpfedge.config import check
 from dpfedge.errors import ConfigError
-from dpfedge.pipeline.ladder import SCHEMA as LADDER_SCHEMA
-from dpfedge.pipeline.ladder import Ladder
-from dpfedge.stage.join import SCHEMA as SYNC_SCHEMA
+from dpfedge.pipeline.ladder_schema import SCHEMA as LADDER_SCHEMA
 from dpfedge.stage.kinds import StageKind, find_kind
+from dpfedge.stage.sync_schema import SCHEMA as SYNC_SCHEMA
 
 __all__ = ["FILE_SCHEMA", "NODE_KEYS", "SCHEMA", "check_pipeline"]
 
@@ -97,6 +96,7 @@ def check_pipeline(section: Mapping[str, Any], where: str, folder: Path | None =
             known = {**schema.get("properties", {}), **NODE_KEYS}
             check(stage, {**schema, "properties": known}, f"{where}: {name}")
     if "ladder" in section:
+        from dpfedge.pipeline.ladder import Ladder
         from dpfedge.pipeline.rungs import check_settings
 
         written = {name: _Written(kind, stages[name]) for name, kind in kinds.items()}

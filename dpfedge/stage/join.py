@@ -26,23 +26,11 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from dpfedge.config import check, duration_ms, nearest
 from dpfedge.errors import ConfigError, StageError, UsageError
-from dpfedge.limits import JOIN_DEPTH_MAX
+from dpfedge.stage.sync_schema import SCHEMA
 
-__all__ = ["SCHEMA", "Count", "Join", "Policy", "Sync", "Synced", "Timed"]
+__all__ = ["Count", "Join", "Policy", "Sync", "Synced", "Timed"]
 
 Policy = Literal["exact", "nearest", "latest"]
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["lead"],
-    "properties": {
-        "lead": {"type": "string", "minLength": 1},
-        "policy": {"enum": ["exact", "nearest", "latest"]},
-        "tolerance": {"type": "string", "format": "duration", "examples": ["50ms"]},
-        "depth": {"type": "integer", "minimum": 1, "maximum": JOIN_DEPTH_MAX},
-    },
-}
-"""JSON Schema of `sync`. Without a policy it is `exact`, without a depth 4; `nearest` alone has a tolerance."""
 
 
 class Timed(Protocol):

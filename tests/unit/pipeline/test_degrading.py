@@ -82,7 +82,7 @@ class Made:
         self.told: list[Mapping[str, Any]] = []
         self.stages: list[str] = []
         section = LADDER if section is None else section
-        self.it = degrading(section or None, "toy", nodes, MODELS, self.gauge, self.hands, self.tell)
+        self.it = degrading(section or None, "toy", nodes, MODELS, lambda: self.gauge, self.hands, self.tell)
 
     def tell(self, stage: str, event: Mapping[str, Any]) -> None:
         self.stages.append(stage)
