@@ -8,14 +8,19 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from dpfedge.cli.graph_view import graph_lines, graph_record
 from dpfedge.cli.trusting import shown
 from dpfedge.errors import FormatError
 from dpfedge.hardware.source.root import label
 from dpfedge.package import Expression, Graph, Manifest, Package, Target
 from dpfedge.package.fields import CONTROL
 from dpfedge.package.sidecar import SealRecord
+from dpfedge.pipeline.graph import Graph as PipelineGraph
+from dpfedge.pipeline.plan import PipelineFile
+from dpfedge.runtime.pipeline import is_file
 from dpfedge.signing import Trust, examine
 from dpfedge.store import locate
 from dpfedge.tensors import TensorSpec
@@ -30,13 +35,18 @@ examples:
   dpfedge inspect voice.dpfbin --targets    each decision of the compiler with the rule that led to it
   dpfedge inspect voice.dpfbin --json       the whole manifest
   dpfedge inspect voice.dpfbin --sbom       the bill of materials, CycloneDX JSON
+  dpfedge inspect voice.dpfbin --graph      the pipeline: stages, ports, links
+  dpfedge inspect pipeline.yaml             the same of a pipeline file, checked as at its start
 
 Header and manifest are checked; `dpfedge verify` checks the content of sections too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file, or the name of an installed package")
+    parser.add_argument(
+        "package", metavar="PACKAGE", help="a .dpfbin file, the name of an installed package, or a pipeline file"
+    )
+    parser.add_argument("--graph", action="store_true", help="show the pipeline's stages, ports and links only")
     parser.add_argument("--targets", action="store_true", help="show the targets with ports and decisions only")
     parser.add_argument("--sbom", action="store_true", help="print the bill of materials only")
     parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
@@ -44,7 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the manifest in one of three forms, or the bill of materials."""
+    if is_file(args.package):
+        _graph(_of_file(Path(args.package)), args.json)
+        return 0
     with locate(args.package).open() as package:
+        if args.graph:
+            _graph(PipelineGraph.of_package(package), args.json)
+            return 0
         if args.sbom:
             print(_sbom(package), end="")
             return 0
@@ -55,6 +71,24 @@ def run(args: argparse.Namespace) -> int:
         for line in lines:
             print(line)
     return 0
+
+
+def _graph(graph: PipelineGraph, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(graph_record(graph), indent=2))
+        return
+    for line in graph_lines(graph):
+        print(line)
+
+
+def _of_file(path: Path) -> PipelineGraph:
+    """The graph of a pipeline file, with the models of the package it names."""
+    file = PipelineFile.load(path)
+    models: dict[str, Any] = {}
+    if file.package is not None:
+        with locate(file.package).open() as package:
+            models = {name: model.config for name, model in package.manifest.models.items()}
+    return PipelineGraph.of(file.section, str(path), models, path.resolve().parent)
 
 
 def _sbom(package: Package) -> str:

@@ -14,16 +14,35 @@ from dpfedge.runtime import Answer, Runtime
 
 NAME = "run"
 HELP = (
-    "Ask one spoken question from an audio file and write the spoken answer.\n\n"
-    "example: dpfedge run voice.dpfbin --audio question.wav --out answer.wav"
+    "Ask a spoken question from an audio file and write the spoken answer; or one request through a drawn graph.\n\n"
+    "examples:\n"
+    "  dpfedge run voice.dpfbin --audio question.wav --out answer.wav\n"
+    "  dpfedge run camera-ocr.dpfbin --set camera.source=sign.mp4 --set 'llm.question=Which platform?'\n"
+    "  dpfedge run pipeline.yaml --send loudness.samples=@samples.raw"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("package", type=Path, help="a .dpfbin file, or the name of an installed package")
-    parser.add_argument("--audio", type=Path, required=True, help="the question: any audio file")
+    parser.add_argument(
+        "package", type=Path, help="a .dpfbin file, the name of an installed package, or a pipeline file"
+    )
+    parser.add_argument("--audio", type=Path, help="the question: any audio file")
     parser.add_argument("--out", type=Path, help="where the answer's speech goes (WAV)")
+    graph = parser.add_argument_group("drawn graphs")
+    graph.add_argument(
+        "--set", action="append", default=[], metavar="STAGE.OPTION=VALUE", help="an option of the request"
+    )
+    graph.add_argument(
+        "--send",
+        action="append",
+        default=[],
+        metavar="STAGE.PORT=TEXT",
+        help="one input, in order; @FILE for its bytes",
+    )
+    graph.add_argument(
+        "--deadline-ms", type=int, default=0, help="what the request may take (0: the pipeline's budget)"
+    )
     parser.add_argument("--board", default="auto", help="board id, or `auto`")
     add_trust_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -31,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask and answer; exit code 1 when no speech was found."""
+    if args.audio is None:
+        return _graph(args)
     if not args.audio.is_file():
         raise UsageError("no such audio file", where="--audio", found=str(args.audio))
     if args.out and not args.out.absolute().parent.is_dir():
@@ -45,6 +66,14 @@ def run(args: argparse.Namespace) -> int:
         print("dpfedge: no speech was found in the audio", file=sys.stderr)
         return 1
     return 0
+
+
+def _graph(args: argparse.Namespace) -> int:
+    from dpfedge.cli.run_graph import is_drawn, run_graph
+
+    if not is_drawn(args.package):
+        raise UsageError("a conversation needs speech", where=str(args.package), remedy="add --audio FILE")
+    return run_graph(args)
 
 
 def _json(answer: Answer) -> str:

@@ -137,6 +137,8 @@ class Flow:
         place = self._place(port)
         if not isinstance(data, str | bytes | Mapping):
             self._check(port, place, data)
+        elif (spec := self._engine.graph.node(place[0]).ports.inputs[place[1]]).dtype != "bytes":
+            raise InputError("the port takes something else", where=port, found="bytes", allowed=str(spec))
         given = _encoded(data)
         self._check_open()
         if place in self._finished:

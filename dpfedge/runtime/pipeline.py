@@ -21,8 +21,9 @@ from dpfedge.runtime.synchronous import SyncRuntime
 
 if TYPE_CHECKING:
     from dpfedge.backend.api import Array
+    from dpfedge.stage.ports import Port
 
-__all__ = ["AsyncPipeline", "Pipeline", "Request"]
+__all__ = ["AsyncPipeline", "Pipeline", "Request", "is_file"]
 
 
 class AsyncPipeline:
@@ -76,6 +77,12 @@ class AsyncPipeline:
         return flow
 
     @property
+    def inputs(self) -> Mapping[str, Port]:
+        """`stage.port` → what it takes, of every port that a request may feed."""
+        graph = self._engine.graph
+        return {f"{stage}.{name}": graph.node(stage).ports.inputs[name] for stage, name in graph.drawn.given}
+
+    @property
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
         """What each stage says of itself."""
         return self._engine.facts()
@@ -99,8 +106,13 @@ class AsyncPipeline:
         await self.close()
 
 
+def is_file(path: str | Path) -> bool:
+    """Whether a path names a pipeline file, not a package: by its suffix."""
+    return Path(path).suffix in (".yaml", ".yml")
+
+
 def _prepare(path: str | Path, board: str, options: Mapping[str, Any]) -> Prepared | PreparedFile:
-    if Path(path).suffix in (".yaml", ".yml"):
+    if is_file(path):
         return prepare_file(Path(path), board=board, **options)
     return prepare(path, board=board, **options)
 
@@ -164,6 +176,11 @@ class Pipeline(SyncRuntime):
         except BaseException:
             prepared.close()
             raise
+
+    @property
+    def inputs(self) -> Mapping[str, Port]:
+        """See `AsyncPipeline.inputs`."""
+        return dict(self._inner.inputs)
 
     def request(self, options: Mapping[str, Mapping[str, Any]] | None = None, **limits: Any) -> Request:
         """See `AsyncPipeline.request`."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -184,3 +185,22 @@ def test_requests__of_many_threads(chain: Callable[..., Path]) -> None:
         for thread in threads:
             thread.join()
         assert got == {number: [100 * number + part + 3 for part in range(10)] for number in range(8)}
+
+
+def test_run__a_pipeline_file_from_the_command_line(tmp_path: Path) -> None:
+    """Inputs in order, outputs as lines; `inspect` shows the graph without starting it."""
+    np.full(1000, 0.5, np.float32).tofile(tmp_path / "loud.raw")
+    command = [sys.executable, "-m", "dpfedge", "run", str(EXAMPLE / "pipeline.yaml")]
+    done = subprocess.run(
+        [*command, "--send", f"loudness.samples=@{tmp_path / 'loud.raw'}", "--json"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"stage": "alarm", "port": "word", "kind": "data", "turn": 0, "data": "loud"} in rows, done.stderr
+
+    refused = subprocess.run([*command, "--send", "loudness.sample=x"], capture_output=True, text=True, timeout=120)
+    assert (refused.returncode, "no such input of the pipeline" in refused.stderr) == (2, True)
+    shown = subprocess.run(
+        [*command[:3], "inspect", command[-1]], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "loudness.level → alarm.level" in shown.stdout
