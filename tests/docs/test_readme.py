@@ -128,4 +128,4 @@ def test_endpoints__in_the_readme_are_those_of_the_server() -> None:
     routes = create_app(Provider("toy", launch)).routes  # type: ignore[arg-type]
     served = {getattr(route, "path", "") for route in routes} - {"/v1/models/{model:path}"}
 
-    assert served == set(re.findall(r"`(/[\w/]+)`", README))
+    assert served == set(re.findall(r"`(/[\w/-]+)`", README))
