@@ -115,12 +115,12 @@ uint64_t dpf_route_map_publish(void *base, const dpf_route_view *view, const uin
     header->published_ns = now_ns;
 #if __SIZEOF_POINTER__ >= 8
     __atomic_store_n(&header->generation, next, __ATOMIC_RELEASE);
-#elif __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    ((uint32_t *)(void *)&header->generation)[0] = (uint32_t)(next >> 32u);
-    __atomic_store_n((uint32_t *)(void *)&header->generation + 1, (uint32_t)next, __ATOMIC_RELEASE);
 #else
-    ((uint32_t *)(void *)&header->generation)[1] = (uint32_t)(next >> 32u);
-    __atomic_store_n((uint32_t *)(void *)&header->generation, (uint32_t)next, __ATOMIC_RELEASE);
+    /* Readers of 32 bits look at the low half; the other half is for those of 64, which no such machine has beside it. */
+    const uint32_t low = (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) ? 1u : 0u;
+    dpf_route_word *halves = (dpf_route_word *)(void *)&header->generation;
+    halves[1u - low] = (dpf_route_word)(next >> 32u);
+    __atomic_store_n(halves + low, (dpf_route_word)next, __ATOMIC_RELEASE);
 #endif
     return next;
 }

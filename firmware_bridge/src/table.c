@@ -58,7 +58,12 @@ bool dpf_table_init(dpf_table *table, uint32_t bits, uint16_t *slots, dpf_table_
     bool fits = (bits >= (uint32_t)DPF_ROUTE_BITS_LEAST) && (bits <= (uint32_t)DPF_ROUTE_BITS_MOST) &&
                 (most <= (uint32_t)DPF_TABLE_INSTANCES_MOST);
     if (fits) {
-        *table = (dpf_table){slots, instances, logs, bits, 0u, most};
+        table->slots = slots; /* one by one: some compilers copy a whole struct by calling memcpy */
+        table->instances = instances;
+        table->logs = logs;
+        table->bits = bits;
+        table->count = 0u;
+        table->most = most;
         dpf_table_build(table);
     }
     return fits;
@@ -134,7 +139,9 @@ static uint16_t decide(const dpf_table *table, uint32_t slot) {
         } else {
             i = best_of_run(table, slot, i, &one.hash, &candidate);
             if ((owner == (uint32_t)DPF_ROUTE_NONE) || beats(table->logs, &one, &best)) {
-                best = one;
+                best.hash = one.hash; /* one by one, as in dpf_table_init */
+                best.cost = one.cost;
+                best.weight = one.weight;
                 owner = candidate;
             }
         }

@@ -70,40 +70,35 @@ static inline uint64_t dpf_xxh64_load(const unsigned char *at) {
     return dpf_little64(*(const dpf_any64 *)(const void *)at);
 }
 
-/* The part of 32 bytes and more; moves `*at` behind the last whole stripe. */
-static inline uint64_t dpf_xxh64_stripes(const unsigned char **at, uint64_t nbytes, uint64_t seed) {
+/* The part of 32 bytes and more; `end` is where it ended. */
+static inline uint64_t dpf_xxh64_stripes(const unsigned char *bytes, uint64_t nbytes, uint64_t seed, uint64_t *end) {
     uint64_t a = seed + DPF_XXH64_1 + DPF_XXH64_2, b = seed + DPF_XXH64_2, c = seed, d = seed - DPF_XXH64_1;
-    for (; nbytes >= 32u; nbytes -= 32u) {
-        a = dpf_xxh64_round(a, dpf_xxh64_load(*at));
-        b = dpf_xxh64_round(b, dpf_xxh64_load(*at + 8));
-        c = dpf_xxh64_round(c, dpf_xxh64_load(*at + 16));
-        d = dpf_xxh64_round(d, dpf_xxh64_load(*at + 24));
-        *at += 32;
+    uint64_t at = 0u;
+    for (; at + 32u <= nbytes; at += 32u) {
+        a = dpf_xxh64_round(a, dpf_xxh64_load(bytes + at));
+        b = dpf_xxh64_round(b, dpf_xxh64_load(bytes + at + 8u));
+        c = dpf_xxh64_round(c, dpf_xxh64_load(bytes + at + 16u));
+        d = dpf_xxh64_round(d, dpf_xxh64_load(bytes + at + 24u));
     }
     uint64_t hash = dpf_xxh64_turn(a, 1u) + dpf_xxh64_turn(b, 7u) + dpf_xxh64_turn(c, 12u) + dpf_xxh64_turn(d, 18u);
+    *end = at;
     return dpf_xxh64_merge(dpf_xxh64_merge(dpf_xxh64_merge(dpf_xxh64_merge(hash, a), b), c), d);
 }
 
-/* XXH64 of `nbytes` bytes. `bytes` is not looked at when there are none. */
-static inline uint64_t dpf_xxh64(const void *bytes, uint64_t nbytes, uint64_t seed) {
-    const unsigned char *at = (const unsigned char *)bytes;
-    uint64_t hash = (nbytes >= 32u) ? dpf_xxh64_stripes(&at, nbytes, seed) : seed + DPF_XXH64_5;
-    uint32_t rest = (uint32_t)(nbytes & 31u);
+/* XXH64 of `nbytes` bytes. `data` is not looked at when there are none.
+ * The place is counted, not what is left: along each path the kernel's verifier then knows it as a number. */
+static inline uint64_t dpf_xxh64(const void *data, uint64_t nbytes, uint64_t seed) {
+    const unsigned char *bytes = (const unsigned char *)data;
+    uint64_t at = 0u;
+    uint64_t hash = (nbytes >= 32u) ? dpf_xxh64_stripes(bytes, nbytes, seed, &at) : seed + DPF_XXH64_5;
     hash += nbytes;
-    for (; rest >= 8u; rest -= 8u) {
-        hash = dpf_xxh64_word(hash, dpf_xxh64_load(at));
-        at += 8;
-    }
-    if (rest >= 4u) {
-        uint64_t word = dpf_little32(*(const dpf_any32 *)(const void *)at);
+    for (; at + 8u <= nbytes; at += 8u) hash = dpf_xxh64_word(hash, dpf_xxh64_load(bytes + at));
+    if (at + 4u <= nbytes) {
+        uint64_t word = dpf_little32(*(const dpf_any32 *)(const void *)(bytes + at));
         hash = dpf_xxh64_turn(hash ^ (word * DPF_XXH64_1), 23u) * DPF_XXH64_2 + DPF_XXH64_3;
-        at += 4;
-        rest -= 4u;
+        at += 4u;
     }
-    for (; rest != 0u; rest--) {
-        hash = dpf_xxh64_turn(hash ^ (*at * DPF_XXH64_5), 11u) * DPF_XXH64_1;
-        at++;
-    }
+    for (; at < nbytes; at++) hash = dpf_xxh64_turn(hash ^ (bytes[at] * DPF_XXH64_5), 11u) * DPF_XXH64_1;
     return dpf_xxh64_end(hash);
 }
 
