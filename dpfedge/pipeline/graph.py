@@ -7,15 +7,16 @@ It starts no process and maps no memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.config import duration_ms, size_bytes
 from dpfedge.errors import ConfigError
 from dpfedge.link import LinkSpec
-from dpfedge.pipeline.links import CHAIN, Drawn, Wiring, chain, draw, joins, loops
+from dpfedge.pipeline.links import CHAIN, Drawn, chain, draw, joins, loops
 from dpfedge.pipeline.section import NODE_KEYS
+from dpfedge.pipeline.stage_record import StageRecord, Wiring
 from dpfedge.stage.api import Mode
 from dpfedge.stage.kinds import StageKind, find_kind
 from dpfedge.stage.ports import Ports
@@ -48,6 +49,11 @@ class StageNode:
     """How its inputs belong together; None: as they come."""
     budget_ns: int = 0
     """The longest one step of it should take; 0: not said."""
+
+    def record(self) -> StageRecord:
+        """What its process is told of it."""
+        sync = None if self.sync is None else asdict(self.sync)
+        return StageRecord(self.name, self.kind.name, self.model, self.config, self.wiring, sync, self.budget_ns)
 
 
 @dataclass(frozen=True, slots=True)

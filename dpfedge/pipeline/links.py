@@ -14,9 +14,10 @@ from typing import Any, Literal
 from dpfedge.config import nearest
 from dpfedge.errors import ConfigError
 from dpfedge.link import LinkSpec
+from dpfedge.pipeline.stage_record import Wiring
 from dpfedge.stage.ports import Port, Ports, difference
 
-__all__ = ["CHAIN", "SINK", "SOURCE", "Drawn", "Join", "Wiring", "chain", "draw", "loops"]
+__all__ = ["CHAIN", "SINK", "SOURCE", "Drawn", "Join", "chain", "draw", "loops"]
 
 SOURCE, SINK = "source", "sink"
 CHAIN = ("decoder", "encoder", "llm", "voice")
@@ -38,20 +39,6 @@ class Join:
     nbytes: int
     delay: bool = False
     where: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """The links of one stage: which of its ports each incoming one feeds, and which link each of its ports fills."""
-
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    """Link → input port."""
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    """Output port → link."""
-    failing: frozenset[str] = frozenset()
-    """Output ports whose request fails when no slot is free."""
-    delayed: frozenset[str] = frozenset()
-    """Input ports whose end is not waited for."""
 
 
 @dataclass(frozen=True, slots=True)

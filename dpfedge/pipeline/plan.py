@@ -71,7 +71,7 @@ class Plan:
 
     def setup(self) -> dict[str, Any]:
         """What the stages' parent is told."""
-        setup = {"pipeline": self.section, "folder": None if self.folder is None else str(self.folder)}
+        setup = {"folder": None if self.folder is None else str(self.folder)}
         if self.bound is None:
             return setup
         package = self.bound.package

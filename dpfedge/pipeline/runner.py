@@ -15,8 +15,8 @@ from typing import Any
 from dpfedge.errors import DeadlineExceeded, DpfError, WouldBlock
 from dpfedge.link import Arena, Consumer, Lease, Producer
 from dpfedge.pipeline.io import LinkIO
-from dpfedge.pipeline.links import Wiring
 from dpfedge.pipeline.messages import LinkMessage, send_map
+from dpfedge.pipeline.stage_record import Wiring
 from dpfedge.stage.api import TURN_STRIDE, Adjusts, Kind, Mode, Settles, Stage, Steps, Wait
 from dpfedge.stage.failure import describe
 

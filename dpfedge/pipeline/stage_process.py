@@ -20,35 +20,41 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel, Chosen
 from dpfedge.errors import DpfError, StageError
 from dpfedge.link import Arena
 from dpfedge.pipeline.early import load_early
-from dpfedge.pipeline.graph import Graph, StageNode
 from dpfedge.pipeline.priority import be_fifo, be_nice, give_up_fifo
 from dpfedge.pipeline.runner import StageRunner
+from dpfedge.pipeline.stage_record import StageRecord
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Adjusts, Stage
 from dpfedge.stage.each import Each
 from dpfedge.stage.failure import describe
-from dpfedge.stage.join import Synced
+from dpfedge.stage.kinds import find_kind
+
+if TYPE_CHECKING:
+    from dpfedge.stage.join import Synced
 
 __all__ = ["Served", "run_unit"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_importing = threading.Lock()  # two stages of one process may have their classes in one file
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
     """What every stage process of a pipeline gets from its parent."""
 
-    graph: Graph
     chosen: Chosen | None
     """The models of its package; None when it has none."""
+    folder: Path | None = None
+    """Where the stage classes of a pipeline file are; None for a package, which has none of its own."""
 
 
 def run_unit(
@@ -78,7 +84,7 @@ class _Unit:
         if any(row["fifo"] for row in self._rows):
             give_up_fifo(self._fifo_given_up)
         first, *others = self._rows
-        threads = [threading.Thread(target=self._live, args=(row,), name=f"dpf-{row['stage']}") for row in others]
+        threads = [threading.Thread(target=self._live, args=(row,)) for row in others]
         for thread in threads:
             thread.start()
         self._live(first)
@@ -88,10 +94,10 @@ class _Unit:
 
     def _live(self, row: Mapping[str, Any]) -> None:
         """One stage on this thread until it is told to end; an error ends the process."""
-        name = row["stage"]
-        code = 1
+        record = StageRecord.of_map(row["stage"])
+        name, code = record.name, 1
         try:
-            self._serve(self._served.graph.node(name), row)
+            self._serve(record, row)
             code = -1
         except DpfError as error:
             print(f"dpfedge: stage {name}: {error}", file=sys.stderr, flush=True)
@@ -105,17 +111,17 @@ class _Unit:
             if code >= 0:
                 _end(code)
 
-    def _serve(self, node: StageNode, row: Mapping[str, Any]) -> None:
-        name, started = node.name, time.monotonic_ns()
+    def _serve(self, record: StageRecord, row: Mapping[str, Any]) -> None:
+        name, started = record.name, time.monotonic_ns()
         refused = [_take_place(name, row)]
         with _apart(row["load_cores"]):
-            stage = _build(node, row, self._served.chosen)
+            stage = _build(record, row, self._served)
             loaded = time.monotonic_ns()
             stage.warm()
         warmed = time.monotonic_ns()
         runner = StageRunner(
-            stage, name, node.wiring, Arena.attach(self._arena_fd), row["owner"],
-            spin_ns=row["spin_ns"], budget_ns=node.budget_ns, report=partial(self._report, name),
+            stage, name, record.wiring, Arena.attach(self._arena_fd), row["owner"],
+            spin_ns=row["spin_ns"], budget_ns=record.budget_ns, report=partial(self._report, name),
         )  # fmt: skip
         self._runners.append(runner)
         if threading.current_thread() is threading.main_thread():
@@ -188,19 +194,23 @@ def _apart(cores: Sequence[int]) -> Iterator[None]:
             os.sched_setaffinity(int(task), before)
 
 
-def _build(node: StageNode, row: Mapping[str, Any], chosen: Chosen | None) -> Stage:
+def _build(record: StageRecord, row: Mapping[str, Any], served: Served) -> Stage:
     budget = Budget(threads=row["threads"], cores=tuple(row["cores"]))
-    model = _model(node.name, row["model"] or node.model, chosen, budget)
+    model = _model(record.name, row["model"] or record.model, served.chosen, budget)
     # each process imports its own stages only: the others' libraries would cost every process memory
-    made, settings = node.kind.load(), row["settings"]
+    with _importing:
+        made = find_kind(record.kind, where=f"stage {record.name}", folder=served.folder).load()
+    settings = row["settings"]
     live = hasattr(made, "adjust")  # its own settings stay the pipeline's then, so that it can go back to them
-    stage = made(model, node.config if live else {**node.config, **settings}, budget)
+    stage = made(model, record.config if live else {**record.config, **settings}, budget)
     if live and settings:
         cast(Adjusts, stage).adjust(settings)
     if isinstance(stage, Each):
-        stage.name = node.name
-    if isinstance(stage, Synced):
-        stage.sync = node.sync
+        stage.name = record.name
+    if record.sync is not None:
+        from dpfedge.stage.join import Sync  # the only stages that need it
+
+        cast("Synced", stage).sync = Sync(**record.sync)
     return stage
 
 

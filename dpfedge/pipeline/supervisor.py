@@ -64,9 +64,8 @@ class Supervisor:
         """Tell the zygote what to serve and fork every stage, those of `order` first; returns before they are ready.
 
         `files`: descriptors of the package and of its sidecar, if it has one; they stay the caller's. Without a package
-        there are none. `setup`: pipeline (its section), folder (of a pipeline file, or None) and, with a package,
-        chosen (a record), path, manifest (the digest it must have). `start_max_s`: how long a process may take until
-        all its stages are ready.
+        there are none. `setup`: folder (of a pipeline file, or None) and, with a package, chosen (a record), path,
+        manifest (the digest it must have). `start_max_s`: how long a process may take until all its stages are ready.
         """
         self._files = [os.dup(fd) for fd in files]
         self._start_max_s = start_max_s

@@ -166,10 +166,10 @@ class Units:
         state.owner = self._owners
         where = self._place(name)
         return {
-            "stage": name, "owner": state.owner, "threads": where.threads, "cores": where.cores, "nice": where.nice,
-            "fifo": where.fifo, "spin_ns": where.spin_ns, "model": state.started.model,
-            "settings": dict(state.started.settings),
-            "load_cores": loading_cores(name, heaviest, len(self._stages), where.cores),
+            "stage": state.node.record().as_map(), "owner": state.owner,
+            "threads": where.threads, "cores": where.cores, "nice": where.nice, "fifo": where.fifo,
+            "spin_ns": where.spin_ns, "load_cores": loading_cores(name, heaviest, len(self._stages), where.cores),
+            "model": state.started.model, "settings": dict(state.started.settings),
         }  # fmt: skip
 
     def _late(self, unit: Unit, serial: int) -> None:

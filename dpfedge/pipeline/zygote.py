@@ -23,7 +23,6 @@ from typing import Any
 from dpfedge.binding.bound import Chosen
 from dpfedge.errors import DpfError, PackageError
 from dpfedge.package import open_package
-from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.stage_process import Served, run_unit
 from dpfedge.pipeline.wire import receive_message, send_message
 from dpfedge.plugin.manager import load_plugins
@@ -80,11 +79,8 @@ def _serve(control: socket.socket, parent_fd: int) -> int:
 
 
 def _served(setup: Mapping[str, Any], files: Sequence[int]) -> Served:
-    chosen = _open(setup, *files) if files else None
-    records = chosen.package.manifest.models if chosen is not None else {}
-    models = {name: record.config for name, record in records.items()}
     folder = None if setup["folder"] is None else Path(setup["folder"])
-    return Served(Graph.of(setup["pipeline"], "pipeline", models, folder), chosen)
+    return Served(_open(setup, *files) if files else None, folder)
 
 
 def _open(setup: Mapping[str, Any], package_fd: int, seal_fd: int | None = None) -> Chosen:

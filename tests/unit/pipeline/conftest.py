@@ -15,8 +15,8 @@ import pytest
 
 from dpfedge.link import Arena, Consumer, Lease, LinkSpec, Producer
 from dpfedge.pipeline import supervisor_zygote, unit
-from dpfedge.pipeline.links import Wiring
 from dpfedge.pipeline.messages import LinkMessage, send_map
+from dpfedge.pipeline.stage_record import Wiring
 from dpfedge.stage.api import Kind, Mode, RequestIO, Steps, Wait
 
 sys.path.insert(0, str(Path(__file__).parent / "made"))

@@ -144,7 +144,7 @@ def _up(engine: Engine) -> None:
 def test_observer__is_told_of_requests_and_messages(package: Package) -> None:
     """It is made with the package; a runtime nobody observes has none, and its ports are their own."""
     notes = Notes()
-    engine = _start(package, observe=lambda bound: notes if bound.package is package else Observer())
+    engine = _start(package, observe=lambda plan: notes if plan.bound.package is package else Observer())
     key = engine.open_request(Nobody())
     engine.send_text("llm", key, Kind.TEXT, "hi", 3)
     engine.cancel_turns(key, 4)
@@ -161,7 +161,7 @@ def test_start__tells_the_zygote_which_file_it_must_be(engine: Engine, package: 
     commands = [receive_message(theirs) for _ in range(2)]
 
     where = {"path": str(package.path), "manifest": "00" * 32, "folder": None}
-    assert setup == {"pipeline": package.manifest.pipeline, "chosen": {"target": "t"}, **where}
+    assert setup == {"chosen": {"target": "t"}, **where}
     assert os.fstat(fds[1]).st_ino == package.path.stat().st_ino
     assert [command["unit"] for command, _ in commands] == ["decoder", "llm"]
     for fd in (*fds, *(fd for _, row in commands for fd in row)):

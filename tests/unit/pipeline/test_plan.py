@@ -35,7 +35,7 @@ def test_file__on_this_machine(tmp_path: Path) -> None:
     plan = Plan.of_file(_file(tmp_path), board, None)
 
     assert (plan.name, plan.graph.names) == ("sums", ("double", "add"))
-    assert plan.setup() == {"pipeline": plan.section, "folder": str(tmp_path)}
+    assert plan.setup() == {"folder": str(tmp_path)}
     assert (plan.files(), plan.heaviest_first()) == ([], [])
 
 

@@ -8,13 +8,15 @@ import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from made_stage import ROW, Start, Toy, answer, code_of, graph
+from made_stage import ROW, Start, Toy, answer, code_of, record
 
 from dpfedge.errors import StageError
 from dpfedge.pipeline import stage_process
+from dpfedge.pipeline.stage_process import Served
 from dpfedge.pipeline.wire import receive_message
 from dpfedge.stage.api import Kind
 
@@ -148,11 +150,28 @@ def test_stage__runs_with_what_replaced_the_pipelines(start: Start, monkeypatch:
     assert receive_message(channel)[0]["facts"] == {"model": "small", "rate": 5, "size": 2}
 
 
-def test_stage__whose_pipeline_has_no_package(rig: Any) -> None:
+def test_stage__that_can_adjust_keeps_the_pipelines_settings_as_its_own(start: Start) -> None:
+    """What replaced them comes as an adjustment, so that it can be taken back while the stage runs."""
+
+    class Adjusts(Toy):
+        adjusted: Mapping[str, Any] = {}
+
+        def adjust(self, settings: Mapping[str, Any]) -> None:
+            self.adjusted = settings
+
+        def facts(self) -> Mapping[str, Any]:
+            return {"own": self._config, "adjusted": self.adjusted}
+
+    _, channel = start(life=Adjusts, config={"rate": 1})
+    assert receive_message(channel)[0]["facts"] == {"own": {"rate": 1}, "adjusted": {}}
+    _, channel = start(life=Adjusts, config={"rate": 1}, settings={"rate": 5})
+    assert receive_message(channel)[0]["facts"] == {"own": {"rate": 1}, "adjusted": {"rate": 5}}
+
+
+def test_stage__whose_pipeline_has_no_package(rig: Any, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """No model is no model; one that is named is an error that says what is missing."""
-    row = {**ROW, "model": ""}
-    node = graph(rig, ["llm"], {}).node("llm")
+    row, toy = {**ROW, "model": ""}, record(rig, "llm")
+    monkeypatch.setattr(stage_process, "find_kind", lambda name, **_: SimpleNamespace(load=lambda: Toy))
     with pytest.raises(StageError, match="stage llm: the pipeline has no package; found model m; name the package"):
-        stage_process._build(node, row, None)
-    bare = replace(node, model="")
-    assert stage_process._build(bare, row, None).facts()["threads"] == 1
+        stage_process._build(toy, row, Served(None))
+    assert stage_process._build(replace(toy, model=""), row, Served(None)).facts()["threads"] == 1

@@ -140,7 +140,7 @@ def test_event__of_a_stage_is_passed_on(make: Make) -> None:
 
     def talks(channel: Any, row: Any) -> None:
         says_ready(channel, row)
-        send_message(channel, {"event": {"what": "over budget", "step_ms": 7.0}, "stage": row["stage"]})
+        send_message(channel, {"event": {"what": "over budget", "step_ms": 7.0}, "stage": row["stage"]["name"]})
 
     pipeline = make({"llm": talks})
     assert pipeline.watch.event("over budget", "llm") == {"step_ms": 7.0}
@@ -227,7 +227,9 @@ def test_replace__of_a_stage_that_does_not_listen(make: Make, monkeypatch: pytes
     assert pipeline.watch.event("replaced", "llm")["model"] == "small"
 
 
-@pytest.mark.parametrize(("life", "what"), [(refuses, "bad model"), (crashes, "ended"), (hangs, "not ready after")])
+@pytest.mark.parametrize(
+    ("life", "what"), [(refuses, "bad model"), (crashes, "the process"), (hangs, "not ready after")]
+)
 def test_replace__that_fails_goes_back(make: Make, life: Any, what: str) -> None:
     """The model before serves again; what went wrong is told; nothing counts as a death."""
     pipeline = make({"llm": unless_small(life)}, start_max_s=0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from typing import Any
 
 import pytest
@@ -49,8 +50,8 @@ def test_keeper__passes_commands_and_answers_on() -> None:
     zygote: Any = ToyZygote()
     keeper = ZygoteKeeper(zygote, loop, teller)
     keeper.introduce({"pipeline": {}}, [])
-    channel = os.open("/dev/null", os.O_RDWR)
-    keeper.ask({"unit": "a", "stages": []}, channel)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keeper.ask({"unit": "a", "stages": []}, theirs.fileno())
     assert run(loop, teller, 1) == [("a", True, "")]
     assert keeper.alive
 
@@ -58,7 +59,8 @@ def test_keeper__passes_commands_and_answers_on() -> None:
     keeper.close()
     keeper.hear()
     assert not keeper.alive
-    os.close(channel)
+    ours.close()
+    theirs.close()
     loop.close()
 
 

@@ -17,6 +17,7 @@ import pytest
 from dpfedge.link import Arena, LinkSpec
 from dpfedge.pipeline import zygote
 from dpfedge.pipeline.parent import Zygote, environment
+from dpfedge.pipeline.stage_record import StageRecord
 from dpfedge.pipeline.wire import receive_message, send_message
 
 
@@ -91,7 +92,7 @@ def test_zygote__ignores_ctrl_c(started: Zygote) -> None:
     with Arena.create(specs, requests=1) as arena, bad.open("rb") as file:
         send_message(
             started.control,
-            {"pipeline": {}, "folder": None, "chosen": {}, "path": str(bad), "manifest": ""},
+            {"folder": None, "chosen": {}, "path": str(bad), "manifest": ""},
             [arena.fd, file.fileno()],
         )
         message, _ = receive_message(started.control)
@@ -127,18 +128,18 @@ class Toy:
 def test_zygote__forks_stages_of_a_pipeline_file_without_a_package(
     started: Zygote, tmp_path: Path, length: int
 ) -> None:
-    """Their classes are in the file's folder; a section may be longer than one message."""
+    """Their classes are in the file's folder; what it is told of them may be longer than a message."""
     (tmp_path / "mine.py").write_text(STAGE)
-    stages = {name: {"kind": "mine:Toy", "note": "x" * length} for name in ("one", "two")}
-    setup = {"pipeline": {"stages": stages, "links": []}, "folder": str(tmp_path)}
+    stages = [StageRecord(name, "mine:Toy", config={"note": "x" * length}) for name in ("one", "two")]
     row = {
         "threads": 1, "cores": [], "nice": 0, "fifo": 0, "spin_ns": 0, "load_cores": [], "model": None, "settings": {},
     }  # fmt: skip
-    rows = [{**row, "stage": name, "owner": owner} for owner, name in enumerate(stages, 1)]
-    specs = [LinkSpec(f"{a}.{b}", a, b, 1, 64) for name in stages for a, b in (("source", name), (name, "sink"))]
+    rows = [{**row, "stage": stage.as_map(), "owner": owner} for owner, stage in enumerate(stages, 1)]
+    pairs = [pair for stage in stages for pair in (("source", stage.name), (stage.name, "sink"))]
+    specs = [LinkSpec(f"{a}.{b}", a, b, 1, 64) for a, b in pairs]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with Arena.create(specs, requests=1) as arena, ours:
-        send_message(started.control, setup, [arena.fd])
+        send_message(started.control, {"folder": str(tmp_path)}, [arena.fd])
         with theirs:
             send_message(started.control, {"unit": "one", "stages": rows}, [theirs.fileno()])
         told, (pidfd,) = receive_message(started.control)
@@ -150,17 +151,6 @@ def test_zygote__forks_stages_of_a_pipeline_file_without_a_package(
     assert told["unit"] == "one"
     assert sorted(message["ready"] for message in messages) == ["one", "two"]
     assert [message["facts"]["note"] for message in messages] == [length] * 2
-
-
-def test_zygote__that_cannot_make_the_graph_says_why(started: Zygote, tmp_path: Path) -> None:
-    """A stage class that went away between two looks at it."""
-    setup = {"pipeline": {"stages": {"one": {"kind": "mine:Toy"}}, "links": []}, "folder": str(tmp_path)}
-    with Arena.create([LinkSpec("a.b", "a", "b", 1, 64)], requests=1) as arena:
-        send_message(started.control, setup, [arena.fd])
-        message, _ = receive_message(started.control)
-
-    assert message["error"]["type"] == "ConfigError"
-    assert message["error"]["where"] == "pipeline: pipeline.stages.one"
 
 
 def test_fork__that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

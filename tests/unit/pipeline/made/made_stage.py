@@ -7,17 +7,16 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dpfedge.errors import ModelError
 from dpfedge.pipeline import stage_process
-from dpfedge.pipeline.graph import StageNode
 from dpfedge.pipeline.stage_process import Served
+from dpfedge.pipeline.stage_record import StageRecord
 from dpfedge.stage.api import Kind, RequestIO, Steps
 from dpfedge.stage.kinds import StageKind
 from dpfedge.stage.ports import Ports
@@ -58,11 +57,9 @@ class Bound:
         return name
 
 
-def graph(rig: Any, names: Sequence[str], config: Any, life: Any = Toy) -> Any:
-    """Stages of these names, each a toy, or what `life` is."""
-    kind = StageKind("toy", lambda config, model: Ports(), lambda: life, lambda: None)
-    made = {name: StageNode(name, kind, "m", config or {}, Ports(), rig.wiring(name)) for name in names}
-    return SimpleNamespace(node=made.__getitem__)
+def record(rig: Any, name: str, config: Any = None) -> StageRecord:
+    """A toy of that name."""
+    return StageRecord(name, "toy", "m", config or {}, rig.wiring(name))
 
 
 @contextmanager
@@ -79,8 +76,11 @@ def starting(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         if alone:
             ours.close()
         here = os.getpid() if parent is None else parent
-        rows = [{**ROW, **changes, "stage": name, "owner": owner} for owner, name in enumerate(stages, 1)]
-        served = Served(graph(rig, stages, config, life), Bound())  # type: ignore[arg-type]
+        told = [record(rig, name, config).as_map() for name in stages]
+        rows = [{**ROW, **changes, "stage": one, "owner": owner} for owner, one in enumerate(told, 1)]
+        kind = StageKind("toy", lambda config, model: Ports(), lambda: life, lambda: None)
+        monkeypatch.setattr(stage_process, "find_kind", lambda name, **_: kind)
+        served: Any = Served(Bound())  # type: ignore[arg-type]
         pid = os.fork()
         if pid == 0:
             ours.close()

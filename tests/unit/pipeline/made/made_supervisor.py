@@ -13,11 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from dpfedge.pipeline.stage_record import StageRecord
 from dpfedge.pipeline.supervisor import Supervisor
 from dpfedge.pipeline.wire import receive_message, send_message
 
 NAMES = ("decoder", "llm")
-SETUP = {"pipeline": {}, "folder": None, "chosen": {}, "path": "x", "manifest": ""}
+SETUP = {"folder": None, "chosen": {}, "path": "x", "manifest": ""}
 Behaviour = Callable[[socket.socket, dict[str, Any]], None]
 
 
@@ -85,7 +86,7 @@ class ToyZygote:
 
     def _live(self, rows: list[dict[str, Any]], channel: socket.socket) -> None:
         for row in rows:
-            self.behaviour.get(row["stage"], says_ready)(channel, row)
+            self.behaviour.get(row["stage"]["name"], says_ready)(channel, row)
         signal.pause()
 
 
@@ -99,7 +100,7 @@ def _die_with(parent: int) -> None:
 
 def says_ready(channel: socket.socket, row: dict[str, Any], **more: Any) -> None:
     facts = {"pid": os.getpid(), "model": row["model"], "settings": row["settings"]}
-    told = {"ready": row["stage"], "facts": facts, "load_ms": 1.0, "warm_ms": 2.0, "refused": []}
+    told = {"ready": row["stage"]["name"], "facts": facts, "load_ms": 1.0, "warm_ms": 2.0, "refused": []}
     send_message(channel, {**told, **more})
 
 
@@ -116,7 +117,7 @@ def hangs(channel: socket.socket, row: dict[str, Any]) -> None:
 
 def refuses(channel: socket.socket, row: dict[str, Any]) -> None:
     error = {"what": "bad model", "found": "x", "allowed": None, "remedy": "fix it"}
-    send_message(channel, {"error": error, "stage": row["stage"]})
+    send_message(channel, {"error": error, "stage": row["stage"]["name"]})
     os._exit(1)
 
 
@@ -178,7 +179,8 @@ class Watch:
 
 def node(name: str) -> Any:
     """A stage of the pipeline, as far as a supervisor looks at it."""
-    return SimpleNamespace(name=name, kind=SimpleNamespace(name=name), model="m")
+    record = StageRecord(name, name, "m")
+    return SimpleNamespace(name=name, kind=SimpleNamespace(name=name), model="m", record=lambda: record)
 
 
 class Pipeline:
