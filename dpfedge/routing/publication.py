@@ -93,7 +93,8 @@ def name_of(entry: bytes) -> str:
 class Published(_core.RouteMap):
     """A published table, mapped read-only. `lookup(model, user, ts_ms)` is C: an index, or NoInstance.
 
-    An index is good for a second at least, whatever is published meanwhile: it is not given to another instance sooner.
+    RouteError when another table took its place: open it again. An index is good for a second at least, whatever is
+    published meanwhile: it is not given to another instance sooner.
     """
 
     @classmethod
@@ -160,7 +161,7 @@ class Publisher:
         """A table in the file at `path`, or without a name (a memfd, whose `fd` others are given).
 
         A table of that form that is there already goes on: its generation counts up. One of another form is replaced,
-        and its readers keep what they have until they open it again. `mode`: 0o644 for a table that other users read,
+        and its readers are told to open it again. `mode`: 0o644 for a table that other users read,
         who then know the key seed too. RouteError when another process publishes there.
         """
         nbytes = _core.route_map_bytes(bits, capacity)
@@ -239,14 +240,20 @@ def _create(path: Path | None, nbytes: int, form: _Form, mode: int) -> int:
         _fill(fd, nbytes, form)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return fd
-    if (fd := _reopen(path, form)) >= 0:
-        os.fchmod(fd, mode)
-        return fd
+    old = _there(path)
+    if old is not None:
+        fd, there = old
+        if (there.bits, there.capacity, there.key_seed) == form and not there.ended:
+            os.fchmod(fd, mode)
+            return fd
+        os.close(fd)
     fresh = path.with_name(f"{path.name}.new")
     fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         _fill(fd, nbytes, form)
         os.fchmod(fd, mode)
+        if old is not None:
+            old[1].end()  # first: who reads the old one must not believe it for ever if we die here
         os.rename(fresh, path)
     except BaseException:
         os.close(fd)
@@ -254,20 +261,17 @@ def _create(path: Path | None, nbytes: int, form: _Form, mode: int) -> int:
     return fd
 
 
-def _reopen(path: Path, form: _Form) -> int:
-    """The file of a table of this form that is there; -1 when there is none, or of another form."""
+def _there(path: Path) -> tuple[int, _core.RouteMap] | None:
+    """The table at `path`, open for writing; None when there is none, or of another version, whose readers keep it."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return -1
+        return None
     try:
-        there = _core.RouteMap(fd)
-        if (there.bits, there.capacity, there.key_seed) == form:
-            return fd
+        return fd, _core.RouteMap(fd, True)
     except RouteError:
-        pass  # a table of another version: its readers keep it, the next ones get ours
-    os.close(fd)
-    return -1
+        os.close(fd)
+        return None
 
 
 def _fill(fd: int, nbytes: int, form: _Form) -> None:

@@ -82,7 +82,7 @@ class Router:
         """With what `publisher` published last, so that a restart moves nothing; tell it by `assign` who is here now.
 
         Without a publisher the table is published in memory that only this process and its children have.
-        Each change is published, then written to `log`, before its call returns.
+        Each change is written to `log`, then published, before its call returns.
         """
         self.publisher = Publisher(None, bits=bits, key_seed=key_seed) if publisher is None else publisher
         self.published = Published(self.publisher.fd)
@@ -244,13 +244,15 @@ class Router:
     def _changed(self, member: _Member, moved: int, why: str) -> Change:
         self._dirty = True
         self._pack(member.index, member.entry())
-        generation = self.published.generation + 1 if self._held else self._publish()
+        generation = self.published.generation + 1
         weight = self.table.weight(member.index)
         change = Change(generation, member.instance.name, member.index, weight, moved, why)
         if self._log is not None:
             state = self._state(generation)
             line = {"generation": generation, "name": change.name, "index": change.index, "weight": weight}
             self._log.change({**line, "moved": moved, "why": why, "digest": state["digest"]}, state)
+        if not self._held:
+            self._publish()  # after the log: no decision by this table is written before the change
         return change
 
     def _publish(self) -> int:

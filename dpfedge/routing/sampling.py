@@ -25,6 +25,7 @@ Source = Callable[[], Sample]
 """Looks at a device once; may raise DpfError or OSError, which is no sample."""
 
 _END_S = STALE_MS / 1000
+_PUBLISH_S = 1.0
 
 
 class Knows(Protocol):
@@ -59,7 +60,7 @@ class Sampler:
         """Begins at once. `sources`: instance name → what looks at its device."""
         self.problems: dict[str, str] = {}
         self._router, self._period = router, period_ms / 1000
-        self._ended = threading.Event()
+        self._ended, self._publish_at = threading.Event(), 0.0
         loops = [(name, lambda name=name, source=source: self._look(name, source)) for name, source in sources.items()]
         self._threads = [
             threading.Thread(target=self._every, args=(do,), name=f"sample {name}", daemon=True)
@@ -96,4 +97,7 @@ class Sampler:
             self.problems[name] = str(error)  # of an instance that left, or a device that does not answer: it expires
 
     def _expire(self) -> None:
-        self._router.expire()
+        now = time.monotonic()
+        if not self._router.expire() and now >= self._publish_at:
+            self._router.publish()  # the health that samples told since the last change
+            self._publish_at = now + _PUBLISH_S

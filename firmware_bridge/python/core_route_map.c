@@ -64,11 +64,16 @@ static void map_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
+static PyObject *ended(void) {
+    return core_raise(core_route_error, "table", "another table took the place of this one", NULL, NULL, "open it again");
+}
+
 static PyObject *map_lookup(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     uint64_t hash;
     dpf_route_word generation;
     if (!core_route_hash(args, count, own(object)->view.key_seed, &hash)) return NULL;
     uint32_t owner = dpf_route_owner(&own(object)->view, hash, &generation);
+    if (generation == DPF_ROUTE_ENDED) return ended();
     return core_route_owner(object, owner);
 }
 
@@ -82,6 +87,7 @@ static PyObject *map_find(PyObject *object, PyObject *arg) {
     dpf_route_entry entry;
     if (!core_unsigned(arg, "hash", UINT64_MAX, &hash)) return NULL;
     uint32_t owner = dpf_route_find(&own(object)->view, hash, &entry, &generation);
+    if (generation == DPF_ROUTE_ENDED) return ended();
     if (owner == DPF_ROUTE_NONE) return Py_BuildValue("(OKO)", Py_None, (unsigned long long)generation, Py_None);
     return Py_BuildValue("(IKN)", owner, (unsigned long long)generation, entry_bytes(&entry));
 }
@@ -128,6 +134,13 @@ static PyObject *map_publish(PyObject *object, PyObject *args) {
     return done;
 }
 
+static PyObject *map_end(PyObject *object, PyObject *none) {
+    (void)none;
+    if (!own(object)->writable) return core_raise(core_usage_error, "table", "it was not opened for writing", NULL, NULL, NULL);
+    dpf_route_map_end(own(object)->base);
+    Py_RETURN_NONE;
+}
+
 static PyObject *map_nobody(PyObject *object, PyObject *none) {
     (void)object, (void)none;
     Py_RETURN_NONE;
@@ -153,6 +166,11 @@ static PyObject *map_key_seed(PyObject *object, void *closure) {
     return PyLong_FromUnsignedLongLong(own(object)->view.key_seed);
 }
 
+static PyObject *map_ended(PyObject *object, void *closure) {
+    (void)closure;
+    return PyBool_FromLong(dpf_route_generation(&own(object)->view) == DPF_ROUTE_ENDED);
+}
+
 static PyObject *map_published(PyObject *object, void *closure) {
     (void)closure;
     return PyLong_FromUnsignedLongLong(((const dpf_route_header *)own(object)->base)->published_ns);
@@ -165,6 +183,7 @@ static PyMethodDef map_methods[] = {
     {"find", map_find, METH_O, "find(hash): (index, generation, entry) of one generation; Nones without an owner."},
     {"snapshot", map_snapshot, METH_NOARGS, "(generation, slots, entries), all of one generation."},
     {"publish", map_publish, METH_VARARGS, "publish(table, entries): the new generation."},
+    {"end", map_end, METH_NOARGS, "Tell its readers that another table took its place."},
     {"nobody", map_nobody, METH_NOARGS, "What lookup answers where no instance has weight: None here."},
     {0},
 };
@@ -174,6 +193,7 @@ static PyGetSetDef map_fields[] = {
     {"bits", map_bits, NULL, "The table has 2**bits slots.", NULL},
     {"capacity", map_capacity, NULL, "How many instances it has room for.", NULL},
     {"key_seed", map_key_seed, NULL, "The seed of the keys' hash.", NULL},
+    {"ended", map_ended, NULL, "Whether another table took its place.", NULL},
     {"published_ns", map_published, NULL, "CLOCK_MONOTONIC of the last publication; 0 before the first.", NULL},
     {0},
 };

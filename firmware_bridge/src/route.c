@@ -98,6 +98,18 @@ dpf_route_fault dpf_route_map_open(const void *base, uint64_t nbytes, dpf_route_
     return fault;
 }
 
+static void set_generation(dpf_route_header *header, uint64_t next) {
+#if __SIZEOF_POINTER__ >= 8
+    __atomic_store_n(&header->generation, next, __ATOMIC_RELEASE);
+#else
+    /* Readers of 32 bits look at the low half; the other half is for those of 64, which no such machine has beside it. */
+    const uint32_t low = (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) ? 1u : 0u;
+    dpf_route_word *halves = (dpf_route_word *)(void *)&header->generation;
+    halves[1u - low] = (dpf_route_word)(next >> 32u);
+    __atomic_store_n(halves + low, (dpf_route_word)next, __ATOMIC_RELEASE);
+#endif
+}
+
 uint64_t dpf_route_map_publish(void *base, const dpf_route_view *view, const uint16_t *table, const dpf_route_entry *entries,
                                uint32_t count, uint64_t now_ns) {
     dpf_route_header *header = (dpf_route_header *)base;
@@ -113,14 +125,10 @@ uint64_t dpf_route_map_publish(void *base, const dpf_route_view *view, const uin
         __atomic_store_n(&entry->flags, (uint16_t)0, __ATOMIC_RELAXED);
     }
     header->published_ns = now_ns;
-#if __SIZEOF_POINTER__ >= 8
-    __atomic_store_n(&header->generation, next, __ATOMIC_RELEASE);
-#else
-    /* Readers of 32 bits look at the low half; the other half is for those of 64, which no such machine has beside it. */
-    const uint32_t low = (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) ? 1u : 0u;
-    dpf_route_word *halves = (dpf_route_word *)(void *)&header->generation;
-    halves[1u - low] = (dpf_route_word)(next >> 32u);
-    __atomic_store_n(halves + low, (dpf_route_word)next, __ATOMIC_RELEASE);
-#endif
+    set_generation(header, next);
     return next;
+}
+
+void dpf_route_map_end(void *base) {
+    set_generation((dpf_route_header *)base, ~UINT64_C(0));
 }

@@ -139,6 +139,11 @@ static void maps(void) {
     memset(slots, 0x77, sizeof slots); /* an index beyond the entries */
     CHECK(dpf_route_map_publish(base, &view, slots, entries, 1, 43) == 2);
     CHECK(dpf_route_find(&view, 0, &entry, &generation) == DPF_ROUTE_NONE && view.entries[0][1].flags == 0);
+    memset(slots, 0, sizeof slots);
+    CHECK(dpf_route_map_publish(base, &view, slots, entries, 1, 44) == 3 && dpf_route_owner(&view, 0, &generation) == 0);
+    dpf_route_map_end(base);
+    CHECK(dpf_route_owner(&view, 0, &generation) == DPF_ROUTE_NONE && generation == DPF_ROUTE_ENDED);
+    CHECK(dpf_route_find(&view, 0, &entry, &generation) == DPF_ROUTE_NONE && generation == DPF_ROUTE_ENDED);
 
     CHECK(dpf_route_map_open(base, nbytes - 4096, &view) == DPF_ROUTE_BAD_SIZE);
     CHECK(dpf_route_map_open(base, 100, &view) == DPF_ROUTE_BAD_SIZE);

@@ -128,6 +128,9 @@ typedef uint64_t __attribute__((may_alias)) dpf_route_word;
 typedef uint32_t __attribute__((may_alias)) dpf_route_word;
 #endif
 
+/* The generation of a table whose place another one took: whoever reads it opens the place again. */
+#define DPF_ROUTE_ENDED ((dpf_route_word)-1)
+
 /* What a reader has of a table. The kernel's arrays, mapped, serve as well as the file. */
 typedef struct dpf_route_view {
     const uint64_t *generation;
@@ -168,7 +171,7 @@ static inline uint32_t dpf_route_read(const uint16_t *slot) {
 #endif
 }
 
-/* The owner of a hash, an index or DPF_ROUTE_NONE, and the generation that says so. One load, and again only when a
+/* The owner of a hash, an index or DPF_ROUTE_NONE, and the generation that says so; NONE of DPF_ROUTE_ENDED. One load, and again only when a
  * publication happened meanwhile. */
 static inline uint32_t dpf_route_owner(const dpf_route_view *view, uint64_t hash, dpf_route_word *generation) {
     dpf_route_word before;
@@ -179,7 +182,7 @@ static inline uint32_t dpf_route_owner(const dpf_route_view *view, uint64_t hash
         owner = dpf_route_read(view->table[before & 1u] + dpf_route_slot(hash, view->bits));
     } while (!dpf_route_same(view, before, &now));
     *generation = before;
-    return owner;
+    return (before == DPF_ROUTE_ENDED) ? (uint32_t)DPF_ROUTE_NONE : owner;
 }
 
 #if !defined(__bpf__)
@@ -201,7 +204,8 @@ static inline uint32_t dpf_route_find(const dpf_route_view *view, uint64_t hash,
         if (owner < view->capacity) dpf_route_take(entry, view->entries[before & 1u] + owner);
     } while (!dpf_route_same(view, before, &now));
     *generation = before;
-    return (owner < view->capacity) ? owner : (uint32_t)DPF_ROUTE_NONE; /* a hostile writer's index points nowhere */
+    /* a hostile writer's index points nowhere */
+    return ((owner < view->capacity) && (before != DPF_ROUTE_ENDED)) ? owner : (uint32_t)DPF_ROUTE_NONE;
 }
 #endif
 
@@ -232,6 +236,9 @@ dpf_route_fault dpf_route_map_open(const void *base, uint64_t nbytes, dpf_route_
  * generation. One writer at a time. A writer that dies here leaves the generation before. The new generation. */
 uint64_t dpf_route_map_publish(void *base, const dpf_route_view *view, const uint16_t *table, const dpf_route_entry *entries,
                                uint32_t count, uint64_t now_ns);
+
+/* Tells its readers that another table took its place; the last thing that happens to it. */
+void dpf_route_map_end(void *base);
 
 #ifdef __cplusplus
 }

@@ -100,13 +100,18 @@ def test_publisher__goes_on_with_what_is_there(tmp_path: Path) -> None:
 
 
 def test_publisher__replaces_a_table_of_another_form(tmp_path: Path) -> None:
-    """Readers of the old one keep it until they open the path again."""
+    """Readers of the old one are told to open it again, and do not believe it for ever."""
     with _new(tmp_path / "table") as first:
-        table = _publish(first, 1, 1)
+        _publish(first, 1, 1)
     old = Published.open(tmp_path / "table")
     with Publisher(tmp_path / "table", bits=BITS + 1, capacity=CAPACITY):
-        assert old.digest() == table.digest()
+        for ask in (lambda: old.lookup(*KEY), lambda: old.entry(hash_key(*KEY))):
+            with pytest.raises(RouteError, match="another table took the place of this one; open it again"):
+                ask()
+        assert old.ended
         assert Published.open(tmp_path / "table").bits == BITS + 1
+    with pytest.raises(UsageError, match="not opened for writing"):
+        old.end()
     (tmp_path / "table").write_bytes(b"something else" * 1000)
     with _new(tmp_path / "table") as third:
         assert third.generation == 0
