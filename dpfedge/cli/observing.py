@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from dpfedge.errors import UsageError
 
 if TYPE_CHECKING:
-    from dpfedge.binding import Bound
     from dpfedge.pipeline.observer import Observe, Observer
+    from dpfedge.pipeline.plan import Plan
     from dpfedge.serve.turns import Consumer
 
 __all__ = ["add_observe_arguments", "observing"]
@@ -94,8 +94,8 @@ def _reporter(args: argparse.Namespace, stack: contextlib.ExitStack) -> Iterator
 def _together(makers: list[Observe]) -> Observe:
     from dpfedge.pipeline.observer import Observers
 
-    def observe(bound: Bound) -> Observer:
-        observers = [make(bound) for make in makers]
+    def observe(plan: Plan) -> Observer:
+        observers = [make(plan) for make in makers]
         return observers[0] if len(observers) == 1 else Observers(observers)
 
     return observe

@@ -16,6 +16,8 @@ from dpfedge.cli.trusting import add_trust_arguments, trust_options
 
 if TYPE_CHECKING:
     from dpfedge.pipeline.flight import Recording
+    from dpfedge.runtime.asynchronous import AsyncRuntime
+    from dpfedge.runtime.pipeline import AsyncPipeline
     from dpfedge.runtime.recorded import RecordedRequest
     from dpfedge.runtime.replay import Replayed
 
@@ -36,8 +38,10 @@ on what it said before: they are compared while all of that is in the recording.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("recording", type=Path, metavar="FILE", help="what `dpfedge serve --flight-recorder` wrote")
-    parser.add_argument("package", type=Path, nargs="?", metavar="PACKAGE", help="a .dpfbin file, or an installed name")
+    parser.add_argument("recording", type=Path, metavar="FILE", help="what --flight-recorder of serve or run wrote")
+    parser.add_argument(
+        "package", type=Path, nargs="?", metavar="PACKAGE", help="a .dpfbin file, an installed name, or a pipeline file"
+    )
     parser.add_argument("--board", default="auto", help="board id, or `auto`")
     add_trust_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -65,16 +69,23 @@ def run(args: argparse.Namespace) -> int:
 async def _replay(
     args: argparse.Namespace, recording: Recording, requests: Sequence[RecordedRequest]
 ) -> tuple[list[str], list[Replayed]]:
-    from dpfedge.runtime.asynchronous import AsyncRuntime
     from dpfedge.runtime.replay import replay
 
-    opening = AsyncRuntime.open(args.package, board=args.board, **trust_options(args))
-    async with await opening as runtime:
+    async with await _open(args) as runtime:
         digest = runtime.manifest_sha256
         recorded = {facts.get("manifest") for facts in recording.runtimes.values()}
         notes = [] if recorded <= {digest} else ["note: the recording is of another package, or of more than one"]
         results = await replay(runtime, requests, recording.runtimes, from_start=not any(recording.complete_since_ns))
     return notes, results
+
+
+async def _open(args: argparse.Namespace) -> AsyncRuntime | AsyncPipeline:
+    from dpfedge.cli.run_graph import is_drawn
+    from dpfedge.runtime.asynchronous import AsyncRuntime
+    from dpfedge.runtime.pipeline import AsyncPipeline
+
+    kind = AsyncPipeline if is_drawn(args.package) else AsyncRuntime
+    return await kind.open(args.package, board=args.board, **trust_options(args))
 
 
 def _lines(results: Sequence[Replayed]) -> Iterator[str]:

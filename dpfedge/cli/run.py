@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from dpfedge.cli.observing import add_observe_arguments
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
 from dpfedge.errors import UsageError
 from dpfedge.runtime import Answer, Runtime
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--board", default="auto", help="board id, or `auto`")
     add_trust_arguments(parser)
+    add_observe_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

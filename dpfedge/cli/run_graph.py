@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dpfedge.cli.observing import observing
 from dpfedge.cli.trusting import trust_options
 from dpfedge.errors import LinkError, UsageError
 from dpfedge.package import open_package
@@ -37,7 +38,8 @@ def run_graph(args: argparse.Namespace) -> int:
     """One request; its outputs are printed as they come, what the stages did as the last line."""
     options, inputs = _options(args.set), [_pair(word, "--send") for word in args.send]
     with (
-        Pipeline.open(args.package, board=args.board, **trust_options(args)) as pipeline,
+        observing(args) as observe,
+        Pipeline.open(args.package, board=args.board, observe=observe, **trust_options(args)) as pipeline,
         pipeline.request(options, deadline_s=args.deadline_ms / 1000 if args.deadline_ms else None) as request,
     ):
         for port, text in inputs:

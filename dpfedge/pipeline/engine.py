@@ -52,7 +52,7 @@ class Engine:
         observe: Observe | None = None,
     ) -> None:
         self.plan, self._checking = plan, checking
-        self.observer = None if observe is None else observe(self.bound)
+        self.observer = None if observe is None else observe(plan)
         """Told of this runtime's requests; None when nobody looks."""
         self.graph, self._post, self._resting = plan.graph, watcher.post, watcher.resting
         self.degrading = self._degrading(watcher)

@@ -21,6 +21,7 @@ from dpfedge.errors import Cancelled, DeadlineExceeded, DpfError, InputError, St
 from dpfedge.limits import BACKLOG_LEASES, EVENTS_MAX, FLOW_AGAIN_MAX_BYTES, FLOW_BACKLOG_MAX_BYTES
 from dpfedge.pipeline.deadline import GRACE_S
 from dpfedge.pipeline.engine import Engine
+from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.pipeline.messages import LinkMessage
 from dpfedge.pipeline.runner import WAITED
 from dpfedge.stage.api import Kind, Mode
@@ -85,6 +86,7 @@ class Flow:
         opened: Callable[[int, Flow], object] = lambda key, flow: None,
     ) -> None:
         self._engine, self._options, self._urgency = engine, options, urgency
+        self._observer = engine.observer
         self._on_opened, self._on_closed = opened, closed
         self._names = engine.check_up(Mode.RUN)
         allowed = engine.graph.budgets.request_ns
@@ -146,9 +148,9 @@ class Flow:
         self._keep(given)
         await self._put(partial(self._engine.send_to, place, data=given, turn=turn, captured_ns=captured_ns))
 
-    async def flush(self) -> None:
-        """Every stage gives out what it holds of this request, first to last; of no other."""
-        for place in self._engine.graph.drawn.given:
+    async def flush(self, port: str | None = None) -> None:
+        """Every stage gives out what it holds of this request, first to last, of no other. `port`: through that one."""
+        for place in self._engine.graph.drawn.given if port is None else (self._place(port),):
             if place not in self._finished:
                 await self._put(partial(self._engine.end_of, place, kind=Kind.FLUSH))
 
@@ -263,6 +265,8 @@ class Flow:
 
     def _open(self) -> None:
         self.key = self._engine.open_request(self, self._urgency)
+        if self._observer is not None:
+            self._observer.opened(self.key, Mode.RUN)
         self._on_opened(self.key, self)
         if self.deadline_ns and self._timer is None:
             left = (self.deadline_ns - time.monotonic_ns()) / 1e9 + GRACE_S
@@ -292,8 +296,18 @@ class Flow:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
+        self._tell(error)
         self._shut()
         self._items.put_nowait(error)
+
+    def _tell(self, error: BaseException | None) -> None:
+        if self._observer is None:
+            return
+        now = time.monotonic_ns()
+        if isinstance(error, DpfError):
+            self._observer.ended(self.key, Mode.RUN, Failed(0, now, error))
+        elif len(self._done) == len(self._names):
+            self._observer.ended(self.key, Mode.RUN, TurnDone(0, now, "stop", dict(self.report)))
 
     def _read(self, output: Output) -> None:
         if output._message.kept:

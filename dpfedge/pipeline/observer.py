@@ -7,12 +7,14 @@ A runtime that nobody observes calls nothing here. It records and prints nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dpfedge.binding import Bound
 from dpfedge.link import Consumer, Descriptor, Lease, Loan, Producer
 from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.stage.api import Mode
+
+if TYPE_CHECKING:
+    from dpfedge.pipeline.plan import Plan
 
 __all__ = ["Observe", "Observer", "Observers", "Tap", "tapped_consumer", "tapped_producer"]
 
@@ -54,7 +56,7 @@ class Observer:
         """Something else: of a stage, or (`stage` empty) of the pipeline. A map with `what`, `at_ns` and figures."""
 
 
-Observe = Callable[[Bound], Observer]
+Observe = Callable[["Plan"], Observer]
 """Makes the observer of a runtime; called once for each, before it starts, on any thread."""
 
 

@@ -13,39 +13,39 @@ from typing import Any
 
 import cbor2
 
-from dpfedge.binding import Bound
 from dpfedge.errors import DpfError
 from dpfedge.link import Descriptor, Lease
 from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.pipeline.flight import FlightFile, Lane, RecordKind
-from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.observer import Observer
+from dpfedge.pipeline.plan import Plan
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.stage.failure import describe
 
 __all__ = ["CANCELLED", "CLOSED", "OPENED", "Recorder"]
 
 OPENED, CLOSED, CANCELLED = struct.Struct("<QB"), struct.Struct("<Q"), struct.Struct("<QI")
-_OUTCOME = frozenset({Kind.TEXT, Kind.AUDIO, Kind.DONE, Kind.FAILED})
+_OUTCOME = frozenset({Kind.TEXT, Kind.AUDIO, Kind.DATA, Kind.DONE, Kind.FAILED})
 
 
 class Recorder:
-    """One file for every runtime of a process; call it with a bound package for the observer of its runtime."""
+    """One file for every runtime of a process; call it with a plan for the observer of its runtime."""
 
     def __init__(self, path: Path, seconds: int, *, audio: bool) -> None:
         self.file, self._audio = FlightFile(path, seconds, audio=audio), audio
         self._numbers = itertools.count()
 
-    def __call__(self, bound: Bound) -> Observer:
-        number, package = next(self._numbers), bound.package
-        links = [spec.name for spec in Graph.of_package(package).links()]
-        sampling = package.manifest.pipeline["stages"].get("llm", {}).get("sampling") or {}
-        voice = package.manifest.pipeline["stages"].get("voice", {})
+    def __call__(self, plan: Plan) -> Observer:
+        number, package = next(self._numbers), None if plan.bound is None else plan.bound.package
+        links = [spec.name for spec in plan.graph.links()]
+        sampling = plan.section["stages"].get("llm", {}).get("sampling") or {}
+        voice = plan.section["stages"].get("voice", {})
         self.file.describe(
             number,
             {
-                "package": package.manifest.name, "version": package.manifest.version,
-                "manifest": package.manifest_sha256, "board": bound.board.id, "links": links, "audio": self._audio,
+                "package": plan.name, "version": "" if package is None else package.manifest.version,
+                "manifest": b"" if package is None else package.manifest_sha256,
+                "board": plan.board.id, "links": links, "audio": self._audio,
                 "temperature": sampling.get("temperature", 0.0), "seed": sampling.get("seed"),
                 "noiseless": voice.get("noise_scale") == 0 and voice.get("noise_w") == 0,
             },

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dpfedge.errors import StageDied
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.flow import Flow, Output
+from dpfedge.pipeline.observer import Observe
 from dpfedge.pipeline.prepare import Prepared, PreparedFile, prepare, prepare_file
 from dpfedge.pipeline.shortage import beside
 from dpfedge.runtime.dispatcher import Dispatcher
@@ -31,18 +32,27 @@ class AsyncPipeline:
 
     def __init__(self, engine: Engine, dispatcher: Dispatcher) -> None:
         self._engine, self._dispatcher = engine, dispatcher
+        dispatcher.observer = engine.observer
 
     @classmethod
-    async def open(cls, path: str | Path | Prepared | PreparedFile, *, board: str = "auto", **options: Any) -> Self:
+    async def open(
+        cls,
+        path: str | Path | Prepared | PreparedFile,
+        *,
+        board: str = "auto",
+        observe: Observe | None = None,
+        **options: Any,
+    ) -> Self:
         """Start the stages of a package, or of a pipeline file (`.yaml`); returns when every one is warm.
 
-        `options` are those of `AsyncRuntime.open`. ConfigError when the graph does not fit together.
+        `options` are those of `AsyncRuntime.open`; `observe` makes what is told of its work. ConfigError when the graph
+        does not fit together.
         """
         dispatcher = Dispatcher(asyncio.get_running_loop())
 
         def start() -> Engine:
             ready = path if isinstance(path, Prepared | PreparedFile) else _prepare(path, board, options)
-            return Engine.start(ready, dispatcher)
+            return Engine.start(ready, dispatcher, observe)
 
         engine = await asyncio.to_thread(start)
         try:
@@ -91,6 +101,12 @@ class AsyncPipeline:
         """Stages, link counters and, unless it is not wanted, memory."""
         status = self._engine.status(memory=memory)
         return status | {"pipeline": self._engine.plan.name, "requests": len(self._dispatcher.open)}
+
+    @property
+    def manifest_sha256(self) -> bytes:
+        """The digest of the package's manifest; empty for a pipeline file without a package."""
+        bound = self._engine.plan.bound
+        return b"" if bound is None else bytes(bound.package.manifest_sha256)
 
     async def close(self) -> None:
         """End every stage; requests that are open fail. A second call does nothing."""
@@ -163,16 +179,16 @@ class Pipeline(SyncRuntime):
     """A running graph for synchronous callers."""
 
     @staticmethod
-    async def opener(prepared: Prepared | PreparedFile) -> AsyncPipeline:
+    async def opener(prepared: Prepared | PreparedFile, observe: Observe | None = None) -> AsyncPipeline:
         """The asynchronous one."""
-        return await AsyncPipeline.open(prepared)
+        return await AsyncPipeline.open(prepared, observe=observe)
 
     @classmethod
-    def open(cls, path: str | Path, *, board: str = "auto", **options: Any) -> Self:
+    def open(cls, path: str | Path, *, board: str = "auto", observe: Observe | None = None, **options: Any) -> Self:
         """See `AsyncPipeline.open`; use it as a context manager."""
         prepared = _prepare(path, board, options)
         try:
-            return cls._open(prepared)
+            return cls._open(prepared, observe=observe)
         except BaseException:
             prepared.close()
             raise

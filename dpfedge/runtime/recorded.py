@@ -32,6 +32,8 @@ class Outcome:
     finish: str | None = None
     """None: it had not ended."""
     error: str | None = None
+    outputs: dict[str, list[bytes]] = field(default_factory=dict)
+    """Of a drawn graph: `stage.port`, or a stage, → the messages it gave; what it reports of itself is not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class Given:
     progress: tuple[tuple[int, int], ...] = ()
     """Turns that had begun and not ended before it, each with how many pieces of words had come of it."""
     cancel_before: int = 0
+    port: str = ""
+    """Of a drawn graph; empty for the stage's own link."""
+    told: Descriptor | None = None
+    """What the link carried beside the payload."""
 
 
 @dataclass(slots=True)
@@ -152,16 +158,22 @@ class _Reader:
 
     def _message(self, record: Record) -> None:
         told, payload = Descriptor.read(record.payload[:64]), record.payload[64:]
-        producer, _, consumer = self._link(record).partition(".")
+        producer, consumer, *ports = (*self._link(record).split("."), "", "")[:3]
         if record.kind is RecordKind.RECEIVED and (record.runtime, told.request) not in self._live:
             return  # it came after its request was closed, and nobody read it
         request = self._request(record, told.request)
         if record.kind is RecordKind.SENT:
             last = bool(told.flags & LAST)
-            if payload and told.kind not in (Kind.AUDIO, Kind.TEXT):
+            if payload and told.kind not in (Kind.AUDIO, Kind.TEXT, Kind.DATA):
                 _check_map(Kind(told.kind), cbor2.loads(payload))
             when = (request.ended, request.progress())
-            request.given.append(Given(consumer, Kind(told.kind), told.turn, last, payload, *when))
+            request.given.append(
+                Given(consumer, Kind(told.kind), told.turn, last, payload, *when, port=ports[0], told=told)
+            )
+        elif request.mode is Mode.RUN:
+            place = f"{producer}.{consumer}" if ports[0] else producer
+            if payload and told.kind not in (Kind.DONE, Kind.FAILED):
+                request.turns.setdefault(0, Outcome()).outputs.setdefault(place, []).append(payload)
         elif payload:
             _add(request.turns.setdefault(told.turn, Outcome()), producer, Kind(told.kind), payload)
             if told.kind == Kind.TEXT:

@@ -24,7 +24,9 @@ from dpfedge.pipeline.events import AudioChunk, Event, Failed, TextDelta, Transc
 from dpfedge.pipeline.feed import Feed
 from dpfedge.pipeline.session import when_space
 from dpfedge.runtime.asynchronous import AsyncRuntime
+from dpfedge.runtime.pipeline import AsyncPipeline
 from dpfedge.runtime.recorded import Given, Outcome, RecordedRequest
+from dpfedge.runtime.replay_drawn import again_drawn
 from dpfedge.stage.api import Kind, Mode
 
 __all__ = ["Replayed", "replay", "unrepeatable"]
@@ -62,7 +64,7 @@ def unrepeatable(request: RecordedRequest, facts: Mapping[str, Any]) -> str | No
 
 
 async def replay(
-    runtime: AsyncRuntime,
+    runtime: AsyncRuntime | AsyncPipeline,
     requests: Sequence[RecordedRequest],
     facts: Mapping[int, Mapping[str, Any]],
     *,
@@ -96,12 +98,16 @@ def _before(one: RecordedRequest, other: RecordedRequest) -> bool:
 
 
 async def _one(
-    runtime: AsyncRuntime, request: RecordedRequest, facts: Mapping[str, Any], sound: bool, patience_s: float
+    runtime: AsyncRuntime | AsyncPipeline,
+    request: RecordedRequest,
+    facts: Mapping[str, Any],
+    sound: bool,
+    patience_s: float,
 ) -> Replayed:
     mode = request.mode.name.lower() if request.mode is not None else None
     if (why := unrepeatable(request, facts)) is not None:
         return Replayed(request.key, mode, skipped=why)
-    again = await _Again(runtime._engine, request, patience_s).run()
+    again = await _again(runtime._engine, request, patience_s)
     whole = request.mode is Mode.CONVERSE or request.ended > 0
     compared = [turn for turn in sorted(request.turns) if turn not in request.interrupted]
     heard = {turn for turn in compared if sound and turn < min(request.interrupted, default=turn + 1)}
@@ -116,6 +122,12 @@ async def _one(
     found += [f"turn {turn}: it is not in the recording" for turn in unknown if request.closed]
     told = all(turn in heard or not request.turns[turn].audio for turn in compared)
     return Replayed(request.key, mode, tuple(compared), tuple(sorted(request.interrupted)), tuple(found), told)
+
+
+async def _again(engine: Engine, request: RecordedRequest, patience_s: float) -> dict[int, Outcome]:
+    if request.mode is Mode.RUN:
+        return await again_drawn(engine, request, patience_s)
+    return await _Again(engine, request, patience_s).run()
 
 
 def _ended(request: RecordedRequest, turn: int) -> bool:
@@ -137,8 +149,19 @@ def _differences(before: Outcome, now: Outcome, whole: bool, sound: bool) -> Ite
         at = next((index for index, (old, new) in enumerate(pairs) if old != new), None)
         where = f"first different at sample {at // 2}" if at is not None else "one is the beginning of the other"
         yield f"audio was {len(before.audio) // 2} samples, is {len(now.audio) // 2}: {where}"
+    places = before.outputs.keys() | now.outputs.keys()
+    for place in sorted(places - ({"voice"} if not sound else set())):
+        yield from _different(place, before.outputs.get(place, []), now.outputs.get(place, []), whole)
     if before.finish is not None and (before.finish, before.error) != (now.finish, now.error):
         yield f"it ended with {before.error or before.finish}, now with {now.error or now.finish}"
+
+
+def _different(place: str, old: Sequence[bytes], new: Sequence[bytes], whole: bool) -> Iterator[str]:
+    if (old == new) if whole else (old == new[: len(old)]):
+        return
+    at = next((index for index, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), None)
+    where = f"message {at} is another" if at is not None else "one is the beginning of the other"
+    yield f"{place} was {len(old)} messages, is {len(new)}: {where}"
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpfedge.binding import Bound
 from dpfedge.limits import TURN_QUEUE_MAX
 from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.pipeline.observer import Observer
+from dpfedge.pipeline.plan import Plan
 from dpfedge.stage.api import Mode
 
 __all__ = ["Consumer", "Happened", "Reporter"]
@@ -48,7 +48,7 @@ Consumer = Callable[[Happened], None]
 
 
 class Reporter:
-    """Call it with a bound package for the observer of its runtime; `consumers` are called in a thread of its own."""
+    """Call it with a plan for the observer of its runtime; `consumers` are called in a thread of its own."""
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:
         self._consumers = tuple(consumers)
@@ -57,8 +57,8 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="dpf-turns", daemon=True)
         self._thread.start()
 
-    def __call__(self, bound: Bound) -> Observer:
-        return _Turns(bound.package.manifest.name, self.put)
+    def __call__(self, plan: Plan) -> Observer:
+        return _Turns(plan.name, self.put)
 
     def put(self, happened: Happened) -> None:
         """Pass it on to the thread; when that is far behind, it is counted as lost."""

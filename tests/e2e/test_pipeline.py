@@ -166,6 +166,23 @@ pipeline:
     assert request.report["pair"]["dropped"]["speech"] == 1
 
 
+def test_recording__is_done_again_bit_for_bit(tmp_path: Path) -> None:
+    """The same pipeline gives the same; another threshold is found."""
+    np.full(1000, 0.5, np.float32).tofile(tmp_path / "loud.raw")
+    shutil.copytree(EXAMPLE, tmp_path / "mine")
+    dpfedge = [sys.executable, "-m", "dpfedge"]
+    pipeline, flight = str(tmp_path / "mine" / "pipeline.yaml"), str(tmp_path / "flight")
+    words = ["--send", f"loudness.samples=@{tmp_path / 'loud.raw'}", "--flight-recorder", flight, "--flight-audio"]
+    subprocess.run([*dpfedge, "run", pipeline, *words], check=True, timeout=120)
+    same = subprocess.run([*dpfedge, "replay", flight, pipeline], capture_output=True, text=True, timeout=120)
+    assert (same.returncode, "1 turns compared, the same" in same.stdout) == (0, True), same.stderr
+
+    path = Path(pipeline)
+    path.write_text(path.read_text().replace("above: 0.1", "above: 0.9"))
+    other = subprocess.run([*dpfedge, "replay", flight, pipeline], capture_output=True, text=True, timeout=120)
+    assert (other.returncode, "alarm.word was 1 messages, is 1: message 0 is another" in other.stdout) == (1, True)
+
+
 def test_requests__of_many_threads(chain: Callable[..., Path]) -> None:
     """Each gets its own answers."""
     with Pipeline.open(chain()) as pipeline:

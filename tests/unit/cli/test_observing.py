@@ -18,6 +18,7 @@ from dpfedge.errors import UsageError
 from dpfedge.pipeline.events import TurnDone
 from dpfedge.pipeline.flight import Recording
 from dpfedge.pipeline.observer import Observers
+from dpfedge.pipeline.plan import Plan
 from dpfedge.stage.api import Mode
 
 
@@ -27,10 +28,11 @@ def _args(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _bound() -> Any:
+def _plan() -> Any:
     manifest = SimpleNamespace(name="toy", version="1", models={}, pipeline={"stages": {"llm": {"model": "m"}}})
     package = SimpleNamespace(manifest=manifest, path=Path("toy.dpfbin"), manifest_sha256=bytes(32))
-    return SimpleNamespace(package=package, board=SimpleNamespace(id="host"))
+    bound: Any = SimpleNamespace(package=package, board=SimpleNamespace(id="host"))
+    return Plan.of_package(bound)
 
 
 def test_nothing__is_made_without_a_flag() -> None:
@@ -61,7 +63,7 @@ def test_log_and_recorder__see_the_same_turn(tmp_path: Path) -> None:
     words = ["--log", str(log), "--flight-recorder", str(flight), "--flight-seconds", "1"]
     with observing(_args(*words)) as observe:
         assert observe is not None
-        observer = observe(_bound())
+        observer = observe(_plan())
         assert isinstance(observer, Observers)
         assert observer.tap is not None
         observer.opened(1, Mode.CHAT)
@@ -86,4 +88,4 @@ def test_otel__is_a_consumer_of_the_same_turns(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     with observing(_args("--otel")) as observe:
         assert observe is not None
-        observe(_bound()).ended(1, Mode.CHAT, TurnDone(1, 5, "stop"))
+        observe(_plan()).ended(1, Mode.CHAT, TurnDone(1, 5, "stop"))

@@ -10,7 +10,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from dpfedge.cli import main
+from dpfedge.cli import main, run_graph
 from dpfedge.pipeline.flight import FlightFile, RecordKind
 from dpfedge.pipeline.recorder import CLOSED, OPENED
 from dpfedge.runtime import asynchronous
@@ -62,6 +62,7 @@ def result(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         assert from_start
         return [Replayed(request.key, "chat", **found) for request in requests]
 
+    monkeypatch.setattr(run_graph, "is_drawn", lambda package: False)
     monkeypatch.setattr(asynchronous, "AsyncRuntime", Opened)
     monkeypatch.setattr(replaying, "replay", replay)
     return found

@@ -16,21 +16,22 @@ from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.pipeline.flight import Record, Recording, RecordKind
 from dpfedge.pipeline.messages import send_text
 from dpfedge.pipeline.observer import tapped_consumer, tapped_producer
+from dpfedge.pipeline.plan import Plan
 from dpfedge.pipeline.recorder import CANCELLED, CLOSED, OPENED, Recorder
 from dpfedge.stage.api import Kind, Mode
 
 STAGES = {name: {"model": "m"} for name in ("decoder", "encoder", "llm", "voice")}
 
 
-def _bound() -> Any:
+def _plan() -> Any:
     manifest = SimpleNamespace(name="toy", version="1", models={}, pipeline={"stages": {**STAGES}})
     package = SimpleNamespace(manifest=manifest, path=Path("toy.dpfbin"), manifest_sha256=b"\1" * 32)
-    return SimpleNamespace(package=package, board=SimpleNamespace(id="host"))
+    return Plan.of_package(SimpleNamespace(package=package, board=SimpleNamespace(id="host")))  # type: ignore[arg-type]
 
 
 def _recorded(path: Path, rig: Any, audio: bool) -> Recording:
     recorder = Recorder(path, 1, audio=audio)
-    observer = recorder(_bound())
+    observer = recorder(_plan())
     key = rig.arena.requests.open()
     observer.opened(key, Mode.CONVERSE)
     send_text(tapped_producer(rig.producer("source.llm"), observer.tap), key, Kind.TEXT, "the secret", turn=4)
@@ -92,7 +93,7 @@ def test_recorder__keeps_words_when_told_to(tmp_path: Path, rig: Any) -> None:
 def test_runtimes__of_one_process_have_lanes_of_their_own(tmp_path: Path, rig: Any, number: int) -> None:
     """Neighbours write into different ones; each has its number."""
     recorder = Recorder(tmp_path / "flight", 1, audio=False)
-    observers = [recorder(_bound()) for _ in range(number + 1)]
+    observers = [recorder(_plan()) for _ in range(number + 1)]
     rig.send("llm.sink", 1, Kind.DONE)
     tapped_consumer(rig.consumer("llm.sink"), observers[-1].tap).receive()
     recorder.close()

@@ -15,7 +15,7 @@ from dpfedge.serve import turns
 from dpfedge.serve.turns import Happened, Reporter
 from dpfedge.stage.api import Mode
 
-BOUND: Any = SimpleNamespace(package=SimpleNamespace(manifest=SimpleNamespace(name="toy")))
+PLAN: Any = SimpleNamespace(name="toy")
 
 
 def test_reporter__tells_each_consumer_what_happened() -> None:
@@ -23,7 +23,7 @@ def test_reporter__tells_each_consumer_what_happened() -> None:
     found: list[Happened] = []
     other: list[Happened] = []
     reporter = Reporter([found.append, other.append])
-    observer = reporter(BOUND)
+    observer = reporter(PLAN)
     error = StageDied("died", stage="llm")
     observer.opened(1, Mode.CONVERSE)
     observer.ended(1, Mode.CONVERSE, TurnDone(1024, 50, "stop"))

@@ -96,13 +96,15 @@ class _Watcher:
 class Threads:
     """The engine, and one thread for each stage; `kill` ends one as a death would, `revive` starts it again."""
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+    def __init__(self, folder: Path, observe: Any = None, **changes: Any) -> None:
         (folder / "code.py").write_text(CODE)
         section = {**SECTION, **changes}
         graph = Graph.of(section, "test", folder=folder)
         board: Any = SimpleNamespace(id="host", placement={}, thermal={})
         zygote: Any = _Zygote()
-        self.engine = Engine.start(PreparedFile(zygote, Plan("test", graph, board, section, None, folder)), _Watcher())
+        self.engine = Engine.start(
+            PreparedFile(zygote, Plan("test", graph, board, section, None, folder)), _Watcher(), observe
+        )
         self.events: list[Mapping[str, Any]] = []
         self._owner = 0
         self._running: dict[str, tuple[StageRunner, threading.Thread, int]] = {}
