@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,8 @@ examples:
   dpfedge route replay route.log                            exit code 1: a line is not as the rules say
 
 `explain` reads the table that this host's router publishes (route/table in $XDG_RUNTIME_DIR/dpfedge), or the one of
-`--table FILE`, or makes one of `--instances FILE`. The rules: `dpfedge/routing/ROUTING.md`."""
+`--table FILE`, or makes one of `--instances FILE`. Where nobody publishes one it looks at this machine's devices, once,
+and says so. The rules: `dpfedge/routing/ROUTING.md`."""
 
 _SHOWN = 20  # differences that are printed; `--json` has all
 
@@ -127,15 +128,19 @@ def _explain(args: argparse.Namespace) -> int:
     if args.instances is not None:
         from dpfedge.routing.instances import read_instances
 
-        figures = _of_instances(read_instances(args.instances), hash_key(*session))
+        # nobody sampled them: an instance of a file is taken at its word
+        figures = _of_instances(read_instances(args.instances), hash_key(*session), {}) | {
+            "source": str(args.instances)
+        }
+    elif args.table is None and not default_path().exists():
+        figures = _of_devices(hash_key(*session)) | {"source": "this machine's devices: no router publishes a table"}
     else:
-        figures = _of_published(Published.open(args.table), session)
-    figures["source"] = str(args.instances or args.table or default_path())
+        figures = _of_published(Published.open(args.table), session) | {"source": str(args.table or default_path())}
     next_one = figures["successors"][0] if figures["successors"] else "nobody"
     lines = [
         f"instance    {figures['instance']}", f"health      {figures['health']:.2f}",
         f"hash        {figures['hash']}", f"table slot  {figures['slot']} of {1 << figures['bits']}",
-        f"why         {figures['why']}", f"next        {next_one}, if it fails",
+        f"why         {figures['why']}", f"next        {next_one}, if it fails", f"source      {figures['source']}",
     ]  # fmt: skip
     _print(args, figures, lines)
     return 0
@@ -156,16 +161,27 @@ def _of_published(table: Any, session: tuple[bytes, bytes, int]) -> dict[str, An
     return figures | {"health_map": table.health_map()}
 
 
-def _of_instances(instances: list[Instance], hash: int) -> dict[str, Any]:
+def _of_devices(hash: int) -> dict[str, Any]:
+    from dpfedge.backend.registry import Registry
+    from dpfedge.routing.devices import device_sources, look
+
+    instances, scores = look(device_sources(Registry.load()))
+    return _of_instances(instances, hash, scores)
+
+
+def _of_instances(instances: list[Instance], hash: int, scores: Mapping[str, float]) -> dict[str, Any]:
     from dpfedge.routing.table import Table
 
     table = Table.of(instances)
     owner = table.owner(slot_of(hash))
     if owner is None:
-        health = {one.name: {"healthy": one.healthy, "weight": one.weight} for one in instances}
+        health = {one.name: {**_health(one, scores), "weight": one.weight} for one in instances}
         raise _with_map(NoInstance("no instance can serve the request", health=health))
-    # nobody sampled them: an instance of a file is taken at its word
-    return _told(instances, hash, BITS, instances[owner].name) | {"health": 1.0, "healthy": True}
+    return _told(instances, hash, BITS, instances[owner].name) | _health(instances[owner], scores)
+
+
+def _health(one: Instance, scores: Mapping[str, float]) -> dict[str, Any]:
+    return {"health": scores.get(one.name, float(one.healthy)), "healthy": one.healthy}
 
 
 def _told(instances: Sequence[Instance], hash: int, bits: int, owner: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpfedge.cli import main
-from dpfedge.routing import Instance, Publisher, RouteLog, Router
+from dpfedge.routing import Instance, Publisher, RouteLog, Router, Sample, devices
 
 Capture = pytest.CaptureFixture[str]
 SESSION = ["--model", "llama-3-8b", "--user", "alice", "--session-ms", "1735689600000"]
@@ -109,9 +109,9 @@ def test_explain__of_a_file(eight: Path, capsys: Capture) -> None:
 def test_explain__of_the_published_table(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's by default, with its generation and health."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert main(["route", "explain", *SESSION]) == 5
-    assert "no routing table is published there" in capsys.readouterr().err
     path = tmp_path / "dpfedge" / "route" / "table"
+    assert main(["route", "explain", *SESSION, "--table", str(path)]) == 5
+    assert "no routing table is published there" in capsys.readouterr().err
     with Publisher(path, bits=8, key_seed=5) as publisher:
         router = Router(publisher)
         router.assign([Instance("a", 2), Instance("b")])
@@ -123,6 +123,19 @@ def test_explain__of_the_published_table(tmp_path: Path, capsys: Capture, monkey
         router.assign([Instance("a", 0)])
     assert main(["route", "explain", *SESSION, "--table", str(path)]) == 1
     assert "health map {a: health 1.0, healthy True, weight 0, effective 0}" in capsys.readouterr().err
+
+
+def test_explain__of_this_machine(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody publishes a table it looks at the devices, and says that it did."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    looks = {"cpu:0": lambda: Sample(0.5, 0.25, 95.0), "cuda:0": lambda: Sample(0.1, 0.9, fatal_errors=1)}
+    monkeypatch.setattr(devices, "device_sources", lambda registry: looks)
+    figures = _json(["explain", *SESSION], capsys)
+    assert (figures["instance"], figures["health"], figures["healthy"]) == ("cpu:0", 0.25, True)
+    assert figures["source"] == "this machine's devices: no router publishes a table"
+    del looks["cpu:0"]
+    assert main(["route", "explain", *SESSION]) == 1
+    assert "health map {cuda:0: health 0.0, healthy False, weight 1}" in capsys.readouterr().err
 
 
 def test_explain__nobody_at_all(tmp_path: Path, capsys: Capture) -> None:

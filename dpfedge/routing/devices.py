@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of this machine as instances: backends in, one source of samples for each device out.
+
+It starts no thread and routes nothing: `Sampler` takes the sources, `dpfedge route explain` looks once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dpfedge.backend.registry import Registry
+from dpfedge.errors import DpfError
+from dpfedge.hardware.source.root import Root
+from dpfedge.routing.health import Health, Rule
+from dpfedge.routing.instances import Instance
+from dpfedge.routing.sampling import Source, of_device
+
+__all__ = ["device_sources", "look"]
+
+_PCI = "pci"  # of a device's facts: the address of its function, where it has one
+
+
+def device_sources(registry: Registry, root: Path = Path("/")) -> dict[str, Source]:
+    """Device id, such as `cuda:0`, → what looks at it; every device of every backend that is installed."""
+    sources: dict[str, Source] = {}
+    for name in registry.names():
+        backend = registry.get(name)
+        for device in backend.devices(root):
+            addresses = [str(device.facts[_PCI])] if device.facts.get(_PCI) else []
+            sources[device.id] = of_device(backend, device, Root(root), addresses)
+    return sources
+
+
+def look(sources: Mapping[str, Source]) -> tuple[list[Instance], dict[str, float]]:
+    """One look at each: instances of weight 1, and their health 0 to 1; one that does not answer is not healthy."""
+    rule, instances, scores = Rule(), [], {}
+    for name, source in sources.items():
+        health = Health(rule, 0)
+        try:
+            health.take(source(), 0)
+        except (DpfError, OSError):
+            health.score = 0
+        scores[name] = health.score / 10000
+        instances.append(Instance(name, 1, healthy=health.score >= rule.down))
+    return instances, scores

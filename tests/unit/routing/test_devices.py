@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices as instances: every backend's, and what one look at them says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpfedge.backend.api import Device, Health
+from dpfedge.backend.registry import Registry
+from dpfedge.errors import BackendError
+from dpfedge.routing.devices import device_sources, look
+from dpfedge.routing.health import Sample
+from dpfedge.routing.instances import Instance
+
+
+class Made:
+    """A registry with one backend of two devices."""
+
+    facts = ({"pci": "0000:01:00.0"}, {})
+
+    def names(self) -> list[str]:
+        """One."""
+        return ["made"]
+
+    def get(self, name: str) -> Any:
+        """Itself."""
+        return self
+
+    def devices(self, root: Path) -> list[Device]:
+        """Two."""
+        kind: Any = "gpu.nvidia", "made", "sm_90", frozenset(), 1
+        return [Device(f"made:{n}", "made", *kind, facts=facts) for n, facts in enumerate(self.facts)]
+
+    def health(self, device: Device) -> Health:
+        """Half busy."""
+        return Health(0.5, 0.5, 60.0)
+
+
+def test_sources__one_for_each_device(tmp_path: Path) -> None:
+    """With the PCIe errors of those that have an address."""
+    place = tmp_path / "sys/bus/pci/devices/0000:01:00.0/aer_dev_correctable"
+    place.parent.mkdir(parents=True)
+    place.write_text("TOTAL_ERR_COR 1\n")
+    registry: Any = Made()
+    sources = device_sources(registry, tmp_path)
+    assert [source() for source in sources.values()] == [Sample(0.5, 0.5, 60.0)] * 2
+    place.write_text("TOTAL_ERR_COR 4\n")
+    assert [source().corrected_errors for source in sources.values()] == [3, 0]
+    assert list(sources) == ["made:0", "made:1"]
+
+
+def test_look__healthy_worn_out_and_silent() -> None:
+    """A score each; what does not answer is out."""
+
+    def silent() -> Sample:
+        raise BackendError("the device does not answer")
+
+    instances, scores = look({"a": lambda: Sample(0.5, 0.5), "b": lambda: Sample(1, 0.1), "c": silent})
+    assert instances == [Instance("a"), Instance("b", healthy=False), Instance("c", healthy=False)]
+    assert scores == {"a": 0.5, "b": 0.04, "c": 0.0}
+
+
+def test_sources__of_this_machine() -> None:
+    """The backends that are installed here answer."""
+    instances, scores = look(device_sources(Registry.load()))
+    assert all(0 <= scores[one.name] <= 1 for one in instances)
