@@ -17,7 +17,8 @@
     ├── BindError             no target of the package fits board and devices      exit 3
     ├── BackendError          a backend plugin failed while lowering, loading or running   exit 1
     │   ├── Unavailable       plugin, device, driver or privilege is not here      exit 5
-    │   └── Unsupported       the backend will never do this (permanent, with reason)
+    │   ├── Unsupported       the backend will never do this (permanent, with reason)
+    │   └── RunCancelled      a run was ended from another thread; its outputs are not to be used
     ├── LinkError             a link broke its contract
     │   ├── WouldBlock        the ring or arena is full and the policy is `fail`   HTTP 429
     │   ├── LinkTimeout       a bounded wait ended
@@ -63,6 +64,7 @@ __all__ = [
     "PackageError",
     "PeerGone",
     "RouteError",
+    "RunCancelled",
     "SignatureError",
     "StageDied",
     "StageError",
@@ -197,6 +199,12 @@ class Unavailable(BackendError):
 
 class Unsupported(BackendError):
     """The backend will never do this; the reason is permanent."""
+
+
+class RunCancelled(BackendError):
+    """A run of a model was ended from another thread before it was done; what it wrote is not to be used."""
+
+    http_status = 499
 
 
 class LinkError(DpfError):

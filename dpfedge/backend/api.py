@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract between dpfedge and a backend plugin: devices in, executables out.
+"""The contract between dpfedge and a backend plugin: devices in, executables out; `plugin/HOOKS.md` is its page.
 
 It holds types only. A backend imports this module, `dpfedge.errors` and `dpfedge.tensors`, and nothing else of dpfedge.
 Everything a backend raises is a `BackendError` (or a child of it); native errors are mapped where they arise.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from dpfedge.errors import UsageError
 from dpfedge.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "Backend",
     "Binding",
     "Budget",
+    "Cancels",
     "Capabilities",
     "Device",
     "Executable",
@@ -37,11 +39,16 @@ __all__ = [
     "LoweredGraph",
     "SealedView",
     "Seals",
+    "cancelling",
+    "missing",
     "sealing",
 ]
 
 ABI = 1
-"""Version of this contract; a target records the one it was lowered for."""
+"""Version of this contract; a target records the one it was lowered for.
+
+It grows by fields with defaults and by protocols that a backend may lack (`Seals`, `Cancels`); both leave it as it is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,12 @@ class Capabilities:
     arena_in_place: bool
     """Inputs and outputs may lie in a link's arena; when False every use is a counted copy."""
     seals: bool = False
+    cancels: bool = False
+    """Its bindings are `Cancels`: a run can be ended from another thread at the next operator."""
+    streams: int = 1
+    """How many runs the device works on at once; more of them wait for one another and still end."""
+    priorities: int = 1
+    """How many levels it tells apart; with 1 every urgency is served alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +97,13 @@ class Budget:
     """Cores to pin worker threads to; empty leaves the choice to the kernel."""
     spin: bool = False
     """Worker threads may spin between runs; False on every board that must idle cool."""
+    urgency: int = 3
+    """As RFC 9218 counts it, 0 (first) to 7: which stream's work the device begins first. A backend folds the eight
+    levels into the `priorities` its device has; with several, executables of one urgency share a stream."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.urgency <= 7:
+            raise UsageError("urgency is out of range", where="budget", found=self.urgency, allowed="0 (first) to 7")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +218,8 @@ class Executable(Protocol):
         """A new prepared call."""
 
     def close(self) -> None:
-        """Give device memory back; further runs raise BackendError."""
+        """Unload: give memory of the device and of this process back; later runs raise BackendError, a second close is
+        nothing."""
 
 
 class Backend(Protocol):
@@ -209,7 +230,10 @@ class Backend(Protocol):
     abi: int
 
     def devices(self, sysroot: Path) -> Sequence[Device]:
-        """Devices this backend could use on the machine whose root is `sysroot` (`/` is this one)."""
+        """Devices this backend could use on the machine whose root is `sysroot`; Unavailable says what is missing.
+
+        `/` is this machine. Of any other root, a recording, files are read only: nothing of this machine may show.
+        """
 
     def capabilities(self, device: Device) -> Capabilities:
         """What `device` can do."""
@@ -227,6 +251,19 @@ class Backend(Protocol):
         """The device's state now."""
 
 
+class Cancels(Protocol):
+    """What a binding has besides when its backend says `cancels`."""
+
+    def cancel(self) -> None:
+        """End the run in progress at its next operator; it and each later run raise RunCancelled until `rearm`.
+
+        For any thread at any time: an owner that cancels just before a run begins has cancelled it, too.
+        """
+
+    def rearm(self) -> None:
+        """Runs are allowed again; called by the thread that runs, where its next request begins."""
+
+
 class Seals(Protocol):
     """What a backend has besides when something built on a device may be kept; a backend without it seals nothing."""
 
@@ -241,6 +278,17 @@ class Seals(Protocol):
 
         None when there is nothing to build. What was built must not change a result by a bit.
         """
+
+
+def missing(backend: object) -> tuple[str, ...]:
+    """What an object lacks to be a `Backend`: names of fields and methods, in the contract's order; none is well."""
+    wanted = (*Backend.__annotations__, *(name for name in vars(Backend) if not name.startswith("_")))
+    return tuple(name for name in wanted if not hasattr(backend, name))
+
+
+def cancelling(binding: object) -> Cancels | None:
+    """`binding` as one that cancels; None when it cannot be stopped."""
+    return cast(Cancels, binding) if hasattr(binding, "cancel") and hasattr(binding, "rearm") else None
 
 
 def sealing(backend: object) -> Seals | None:

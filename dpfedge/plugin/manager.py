@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import pluggy
 
+from dpfedge.backend.api import ABI, Backend, missing
 from dpfedge.backend.registry import Registry
-from dpfedge.errors import UsageError
+from dpfedge.errors import BackendError, UsageError
 from dpfedge.plugin import hookspecs
 from dpfedge.plugin.border import Border
 from dpfedge.plugin.discover import installed
@@ -23,6 +24,7 @@ __all__ = ["GROUP", "load_plugins"]
 
 GROUP = "dpfedge"
 VARIABLE = "DPFEDGE_PLUGINS"
+HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("dpfedge_"))
 
 
 class EntryPoint(Protocol):
@@ -83,9 +85,26 @@ def _load(manager: pluggy.PluginManager, registry: Registry, point: EntryPoint) 
         step = "register"
         manager.register(plugin, name=f"{title}:{point.name}")
         for step in _implemented(manager, plugin):
+            if step not in HOOKS:
+                raise BackendError("there is no such hook", allowed=", ".join(HOOKS))
             others = [other for other in manager.get_plugins() if other is not plugin]
             with registry.provided_by(title, step):
-                manager.subset_hook_caller(step, others)(register=registry)
+                manager.subset_hook_caller(step, others)(register=_Whole(registry))
+
+
+class _Whole:
+    """Hands on backends that have all of the contract."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def add(self, backend: Backend) -> None:
+        """Take one; BackendError names what it lacks. Of another contract's backend nothing can be said to lack."""
+        lacks = missing(backend)
+        if lacks and ("abi" in lacks or backend.abi == ABI):
+            name = type(backend).__name__ if "name" in lacks else backend.name
+            raise BackendError("it lacks a part of the contract", where=f"backend {name}", found=", ".join(lacks))
+        self._registry.add(backend)
 
 
 def _implemented(manager: pluggy.PluginManager, plugin: Any) -> Sequence[str]:

@@ -3,16 +3,31 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
+from dataclasses import fields as fields_of
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from dpfedge.backend.api import ABI
+from dpfedge.backend import api
+from dpfedge.backend.api import ABI, missing
 from dpfedge.errors import UsageError
+from dpfedge.plugin import hookspecs
 from dpfedge.plugin.hookspecs import Register, hookimpl
-from dpfedge.plugin.manager import load_plugins
+from dpfedge.plugin.manager import HOOKS, load_plugins
+
+PAGE = (Path(hookspecs.__file__).parent / "HOOKS.md").read_text()
+
+
+def made_backend(name: str, abi: int = ABI) -> Any:
+    """Something with every name the contract asks for."""
+    parts = dict.fromkeys(missing(object()))
+    return SimpleNamespace(**{**parts, "name": name, "abi": abi})
 
 
 def plugin(
@@ -25,7 +40,7 @@ def plugin(
     def dpfedge_register_backends(register: Register) -> None:
         if fails:
             raise OSError("libgone.so: cannot open")
-        register.add(SimpleNamespace(name=backend, abi=abi))  # type: ignore[arg-type]
+        register.add(made_backend(backend, abi))
 
     made.dpfedge_register_backends = dpfedge_register_backends  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module, made)
@@ -96,16 +111,70 @@ def test_load_plugins__one_name_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         load_plugins(["plug_a", "plug_b"], found=points)
 
 
-def test_hooks_md__names_each_hook() -> None:
-    """HOOKS.md has a heading with the exact arguments of each hook."""
-    import inspect
-    from pathlib import Path
+def test_load_plugins__half_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that lacks methods is reported with their names, not found out when a model is loaded."""
+    made = ModuleType("plug_half")
 
-    from dpfedge.plugin import hookspecs
+    @hookimpl
+    def dpfedge_register_backends(register: Register) -> None:
+        register.add(SimpleNamespace(name="half", version="1", abi=ABI, devices=None))  # type: ignore[arg-type]
 
-    text = (Path(hookspecs.__file__).parent / "HOOKS.md").read_text()
-    hooks = [name for name in vars(hookspecs) if name.startswith("dpfedge_")]
+    made.dpfedge_register_backends = dpfedge_register_backends  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "plug_half", made)
+    points = [EntryPoint("plug_half", "plug_half", "dpfedge"), plugin(monkeypatch, "plug_b", "b")]
 
-    assert hooks
-    for name in hooks:
-        assert f"## {name}({', '.join(inspect.signature(getattr(hookspecs, name)).parameters)})" in text
+    registry = load_plugins(["plug_half", "plug_b"], found=points)
+
+    [broken] = registry.broken()
+    assert (broken.plugin, broken.hook) == ("plug_half", "dpfedge_register_backends")
+    assert broken.reason == (
+        "backend half: it lacks a part of the contract; found capabilities, lower, finish, load, health"
+    )
+    assert registry.names() == ["b"]
+
+
+def test_load_plugins__unknown_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt hook is reported; it would never be called."""
+    made = ModuleType("plug_odd")
+
+    @hookimpl
+    def dpfedge_register_backend(register: Register) -> None:
+        raise AssertionError
+
+    made.dpfedge_register_backend = dpfedge_register_backend  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "plug_odd", made)
+
+    [broken] = load_plugins(["plug_odd"], found=[EntryPoint("plug_odd", "plug_odd", "dpfedge")]).broken()
+
+    assert broken.hook == "dpfedge_register_backend"
+    assert broken.reason == "there is no such hook; allowed dpfedge_register_backends"
+
+
+def test_hooks__are_few_and_typed() -> None:
+    """At most six, each with a type for every argument."""
+    hooks = [getattr(hookspecs, name) for name in HOOKS]
+
+    assert 1 <= len(hooks) <= 6
+    assert all(set(inspect.signature(hook).parameters) | {"return"} == set(hook.__annotations__) for hook in hooks)
+
+
+def test_hooks_md__is_what_the_code_says() -> None:
+    """Hooks, methods with their arguments, fields, the contract's number: the page has all of them and no others."""
+    hooks = {f"## {name}({_arguments(getattr(hookspecs, name))})" for name in HOOKS}
+    protocols = (api.Backend, api.Executable, api.Binding, api.Seals, api.Cancels)
+    methods = {
+        f"`{name}({_arguments(value)})`"
+        for protocol in protocols
+        for name, value in vars(protocol).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
+    fields = {f"`{field.name}`" for kind in (api.Capabilities, api.Budget, api.Health) for field in fields_of(kind)}
+
+    assert hooks == {line for line in PAGE.splitlines() if line.startswith("## dpfedge_")}
+    assert methods == set(re.findall(r"^\| (`[a-z_]+\(.*?\)`)", PAGE, re.MULTILINE))
+    assert fields <= set(re.findall(r"`[a-z_]+`", PAGE))
+    assert f"`abi` is {ABI}" in PAGE
+
+
+def _arguments(function: Any) -> str:
+    return ", ".join(name for name in inspect.signature(function).parameters if name not in ("self", "_no_init"))
