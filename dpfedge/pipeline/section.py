@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from dpfedge.config import check
-from dpfedge.errors import ConfigError
 from dpfedge.pipeline.ladder_schema import SCHEMA as LADDER_SCHEMA
 from dpfedge.stage.kinds import StageKind, find_kind
 from dpfedge.stage.sync_schema import SCHEMA as SYNC_SCHEMA
@@ -90,11 +89,10 @@ def check_pipeline(section: Mapping[str, Any], where: str, folder: Path | None =
         lines = getattr(stages, "where", None)
         place = lines(name) if lines else f"{where}: pipeline.stages.{name}"
         kind = kinds[name] = find_kind(str(stage.get("kind", name)), where=place, folder=folder)
-        if kind.needs_model and "model" not in stage:
-            raise ConfigError("the stage names no model", where=place, remedy="add model: NAME")
-        if (schema := kind.schema()) is not None:
-            known = {**schema.get("properties", {}), **NODE_KEYS}
-            check(stage, {**schema, "properties": known}, f"{where}: {name}")
+        schema = kind.schema() or {"type": "object"}
+        known = {**schema.get("properties", {}), **NODE_KEYS}
+        needed = [*schema.get("required", ()), *(["model"] if kind.needs_model else [])]
+        check(stage, {**schema, "properties": known, "required": needed}, f"{where}: {name}")
     if "ladder" in section:
         from dpfedge.pipeline.ladder import Ladder
         from dpfedge.pipeline.rungs import check_settings

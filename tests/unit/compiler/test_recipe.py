@@ -50,7 +50,6 @@ def test_load_recipe__reads(tmp_path: Path) -> None:
     ("    licence: MIT\n", "", r"needs its licence"),
     ("{model: tiny.gguf}", "{wheels: tiny.gguf}", r"llama has no file wheels; allowed model, config, token"),
     ("llm: {model: llm,", "llm: {model: lmm,", r"names an unknown model; found lmm; allowed llm; did you mean llm\?"),
-    ("{model: llm,", "\n      {modle: llm,", r"llm\.modle: unknown key; 'model' is missing; did you mean model\?"),
     ("name: voice\n", "", r"name"),
 ])  # fmt: skip
 def test_load_recipe__refuses(tmp_path: Path, old: str, new: str, text: str) -> None:

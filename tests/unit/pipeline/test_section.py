@@ -39,7 +39,7 @@ def test_section__that_is_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("model: vad", "modl: vad", r"p\.yaml:3: the stage names no model"),
+        ("model: vad", "modl: vad", r"p\.yaml:3: unknown key 'modl'.*did you mean model"),
         ("model: vad", "model: vad, treshold: 1", r"p\.yaml:3: unknown key 'treshold'"),
         ("loud: true", "loud: 3", r"p\.yaml:4: loud: wrong type"),
         ("loud: true", "lod: true", r"p\.yaml:4: unknown key 'lod'.*did you mean loud"),
