@@ -174,7 +174,8 @@ def opened(path: Path, before: str = "", **environ: str) -> subprocess.Completed
 
 
 def _environ(more: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parent), **more}
+    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}
 
 
 def lives(pid: int) -> bool:
