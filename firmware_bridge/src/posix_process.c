@@ -22,10 +22,11 @@ int dpf_pidfd_open(int pid) {
     return fd < 0 ? -errno : (int)fd;
 }
 
-/* When a process started, in clock ticks after boot: with it a process id is never mistaken for a later one. 0: not known. */
+/* When a process started, in clock ticks after boot: with it a process id is never mistaken for a later one. 0: not known.
+ * Of its first thread, which is the same: what a process reads of itself as /proc/PID/stat is made up under qemu-user. */
 static uint64_t start_of(int pid) {
-    char path[40], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    char path[48], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
     ssize_t size = read(fd, text, sizeof text - 1);
