@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpfedge.config import check
 from dpfedge.errors import ConfigError, InputError
+from dpfedge.stage.settings import schema_of
 
 __all__ = ["FRAME", "RATE", "SCHEMA", "DecoderConfig"]
 
@@ -105,17 +106,5 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "high_pass_hz": (0, 200),
 }
 
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        name: {
-            "type": "integer" if isinstance(default, int) else "number",
-            "default": default,
-            "minimum": _BOUNDS[name][0],
-            "maximum": _BOUNDS[name][1],
-        }
-        for name, default in asdict(DecoderConfig()).items()
-    },
-}
+SCHEMA: Mapping[str, Any] = schema_of(DecoderConfig(), _BOUNDS)
 """JSON Schema of the `decoder` section's stage settings."""

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.config import check
+from dpfedge.stage.settings import schema_of
 
 __all__ = ["LIVE", "SCHEMA", "EncoderConfig"]
 
@@ -53,17 +54,5 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 
 
-def _property(name: str, default: Any) -> dict[str, Any]:
-    if isinstance(default, tuple):
-        return {"type": "array", "items": {"type": "string"}, "default": list(default)}
-    kind = "boolean" if isinstance(default, bool) else "integer" if isinstance(default, int) else "number"
-    bounds = _BOUNDS.get(name)
-    return {"type": kind, "default": default} | ({"minimum": bounds[0], "maximum": bounds[1]} if bounds else {})
-
-
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {name: _property(name, default) for name, default in asdict(EncoderConfig()).items()},
-}
+SCHEMA: Mapping[str, Any] = schema_of(EncoderConfig(), _BOUNDS)
 """JSON Schema of the `encoder` section's stage settings."""

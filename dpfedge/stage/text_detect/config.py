@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.config import check
 from dpfedge.limits import FRAME_MAX_SIDE, LINES_MAX, LINES_MAX_COLUMNS
+from dpfedge.stage.settings import schema_of
 
 __all__ = ["LIVE", "SCHEMA", "TextDetectConfig"]
 
@@ -52,17 +53,5 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "lines": (1, LINES_MAX), "columns": (64, LINES_MAX_COLUMNS), "line_columns": (64, LINES_MAX_COLUMNS),
     "rows": (16, 128), "width": (1, FRAME_MAX_SIDE), "height": (1, FRAME_MAX_SIDE),
 }  # fmt: skip
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        name: {
-            "type": "integer" if isinstance(default, int) else "number",
-            "default": default,
-            "minimum": _BOUNDS[name][0],
-            "maximum": _BOUNDS[name][1],
-        }
-        for name, default in asdict(TextDetectConfig()).items()
-    },
-}
+SCHEMA: Mapping[str, Any] = schema_of(TextDetectConfig(), _BOUNDS)
 """JSON Schema of the text detector's settings."""

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.config import check
+from dpfedge.stage.settings import schema_of
 
 __all__ = ["SCHEMA", "VoiceConfig"]
 
@@ -46,27 +47,20 @@ class VoiceConfig:
         return cls(**data)
 
 
-_LEAST: Mapping[str, Mapping[str, Any]] = {
-    "gain": {"minimum": 0.01, "maximum": 8},
-    "speed": {"minimum": 0.25, "maximum": 4},
-    "overlap_frames": {"minimum": 0, "maximum": 256},
-    "first_frames": {"minimum": 1, "maximum": 4096},
-    "chunk_frames": {"minimum": 1, "maximum": 4096},
-    "clause_pause_ms": {"minimum": 0, "maximum": 2000},
-    "sentence_pause_ms": {"minimum": 0, "maximum": 2000},
+_BOUNDS: Mapping[str, Any] = {
+    "gain": (0.01, 8),
+    "speed": (0.25, 4),
+    "noise_scale": {"type": "number"},
+    "noise_w": {"type": "number"},
+    "overlap_frames": {"type": "integer", "minimum": 0, "maximum": 256},
+    "first_frames": (1, 4096),
+    "chunk_frames": (1, 4096),
+    "clause_pause_ms": (0, 2000),
+    "sentence_pause_ms": (0, 2000),
     "first_words": {"minimum": 1},
     "clause_words": {"minimum": 1},
 }
 
 
-def _property(name: str, default: Any) -> dict[str, Any]:
-    kind = "integer" if isinstance(default, int) or name.endswith("_frames") else "number"
-    return {"type": [kind, "null"] if default is None else kind, "default": default, **_LEAST.get(name, {})}
-
-
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {name: _property(name, default) for name, default in asdict(VoiceConfig()).items()},
-}
+SCHEMA: Mapping[str, Any] = schema_of(VoiceConfig(), _BOUNDS)
 """JSON Schema of the `voice` section's stage settings."""
