@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY := 1
 # the demo package is signed with a key of this checkout, made once and trusted by what is started here only
 export DPFEDGE_TRUST := $(CURDIR)/build/trust
 
-.PHONY: help setup demo test test-fast check bench wheels lock core-test clean
+.PHONY: help setup demo test test-fast check bench wheels test-aarch64 lock core-test clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -54,9 +54,13 @@ core-test: $(VENV)/.stamp
 bench: build/voice.dpfbin
 	$(DPFEDGE) bench build/voice.dpfbin --board $(BOARD) --json build/bench.json
 
-## make wheels  dist/ with the wheels of dpfedge and its plugins
+## make wheels  dist/ with manylinux wheels of dpfedge for x86-64 and aarch64, and of its plugins
 wheels: $(VENV)/.stamp
-	$(PY) -m pip wheel --no-deps --no-build-isolation -w dist . plugins/dpfedge-cpu
+	bash tests/aarch64/wheels.sh
+
+## make test-aarch64   an emulated aarch64 userland from those wheels, tested; the C core on big-endian and small cores
+test-aarch64: wheels
+	bash tests/aarch64/check.sh
 
 ## make lock    writes requirements.lock anew from pyproject.toml
 lock:

@@ -5,16 +5,17 @@
 #   prefix     qemu -L over the root's files: where namespaces are not allowed
 #
 # Environment: ARM_FORM (namespace|prefix), ARM_CPU (cortex-a76), ARM_CPUINFO (the CPU's, or another file of the root, or
-# none), ARM_SYS (yes|no), ARM_PAGE (16384), ARM_FACE (a folder of the root whose files stand before the machine's own),
-# ARM_BIND (a folder to be seen as /work). It leaves nothing behind: its processes end with it.
+# none), ARM_SYS (yes|no), ARM_PAGE (16384), ARM_FACE (plain, or orin: its device tree), ARM_BIND (a folder: /work in the
+# first form, where it is in the second), ARM_KEEP (names of variables to hand on). It leaves nothing behind.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(cd "$here/../.." && pwd)/build/aarch64
 root=$work/root
 cpu=${ARM_CPU:-cortex-a76}
 python=/usr/bin/$(basename "$(ls "$root"/usr/bin/python3.[0-9]* | grep -E '3\.[0-9]+$' | head -1)")
-settings=("QEMU_CPU=$cpu" ORT_DISABLE_TELEMETRY=1 HOME=/tmp "LC_ALL=C.UTF-8" PYTHONDONTWRITEBYTECODE=1 "TMPDIR=/tmp"
-  QEMU_UNAME=5.15.148-tegra "DPFEDGE_TRUST=/tmp/trust")
+face=${ARM_FACE:-plain}
+settings=("QEMU_CPU=$cpu" ORT_DISABLE_TELEMETRY=1 HOME=/tmp LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 TMPDIR=/tmp)
+for name in ${ARM_KEEP:-}; do settings+=("$name=${!name}"); done
 [ -z "${ARM_PAGE:-}" ] || settings+=("QEMU_PAGESIZE=$ARM_PAGE")
 
 inside() { # in the namespaces: this process is number 1 of its own
@@ -29,22 +30,21 @@ inside() { # in the namespaces: this process is number 1 of its own
   local text=${ARM_CPUINFO:-cpuinfo.$cpu}
   [ "$text" = none ] || mount --bind "$root/$text" "$root/proc/cpuinfo"
   [ -z "${ARM_BIND:-}" ] || mount --rbind "$ARM_BIND" "$root/work"
-  [ -z "${ARM_FACE:-}" ] || settings+=("QEMU_LD_PREFIX=/$ARM_FACE")
+  settings+=("QEMU_LD_PREFIX=/faces/$face")
   cd "$root"
   exec env -i PATH=/usr/bin:/usr/sbin PYTHONPATH=/opt/site "${settings[@]}" \
     chroot . /bin/sh -c 'cd /work; exec "$@"' sh "$python" "$@"
 }
 
 prefix() {
-  local text=${ARM_CPUINFO:-cpuinfo.$cpu} shell=$work/python face=$work/prefix
-  rm -rf "$face" && mkdir -p "$face"
+  local text=${ARM_CPUINFO:-cpuinfo.$cpu} shell=$work/python shown=$work/prefix
+  rm -rf "$shown" && mkdir -p "$shown"
   # the root's own empty folders would hide the machine's
-  for name in usr lib bin opt etc; do [ ! -e "$root/$name" ] || ln -s "$root/$name" "$face/$name"; done
-  mkdir -p "$face/proc"
-  [ "$text" = none ] || cp "$root/$text" "$face/proc/cpuinfo"
-  [ -z "${ARM_FACE:-}" ] || cp -r "$root/$ARM_FACE/." "$face/"
+  for name in usr lib bin opt etc; do [ ! -e "$root/$name" ] || ln -s "$root/$name" "$shown/$name"; done
+  cp -r "$root/faces/$face/." "$shown/"
+  [ "$text" = none ] || cp "$root/$text" "$shown/proc/cpuinfo"
   # an arm64 program cannot be started by its name here, so children get the emulator in front
-  printf '#!/bin/sh\nexec "%s" -L "%s" "%s" "$@"\n' "$work/qemu/qemu-aarch64" "$face" "$root$python" >"$shell"
+  printf '#!/bin/sh\nexec "%s" -L "%s" "%s" "$@"\n' "$work/qemu/qemu-aarch64" "$shown" "$root$python" >"$shell"
   chmod +x "$shell"
   mkdir -p "$work/sitecustomize"
   printf 'import sys\nsys.executable = "%s"\n' "$shell" >"$work/sitecustomize/sitecustomize.py"

@@ -36,12 +36,16 @@ fill_root() {
   echo "$key" >"$site/.key"
 }
 
-# Files that stand before the machine's own: the CPU that is emulated, and the device tree of a board.
+# Files that stand before the machine's own: what the kernel says of its architecture, and the device tree of a board.
 make_faces() {
-  local face=$work/root/face
-  mkdir -p "$face/proc/device-tree" "$face/sys/devices/system/cpu"
-  printf 'nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0' >"$face/proc/device-tree/compatible"
-  printf 'NVIDIA Jetson AGX Orin Developer Kit\0' >"$face/proc/device-tree/model"
+  local faces=$work/root/faces name
+  for name in plain orin; do
+    mkdir -p "$faces/$name/proc/sys/kernel"
+    echo aarch64 >"$faces/$name/proc/sys/kernel/arch"
+  done
+  mkdir -p "$faces/orin/proc/device-tree"
+  printf 'nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0' >"$faces/orin/proc/device-tree/compatible"
+  printf 'NVIDIA Jetson AGX Orin Developer Kit\0' >"$faces/orin/proc/device-tree/model"
   cpuinfo 0xd0b "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp" >"$work/root/cpuinfo.cortex-a76"
   cpuinfo 0xd08 "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid" >"$work/root/cpuinfo.cortex-a72"
   cat /proc/cpuinfo >"$work/root/cpuinfo.host"

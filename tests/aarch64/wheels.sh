@@ -11,12 +11,18 @@ clean=$work/source
 fetch_zig
 export SOURCE_DATE_EPOCH=1704067200 PYTHONHASHSEED=0
 rm -rf "$clean" && mkdir -p "$clean" "$out"
-rm -f "$out"/dpfedge*.whl
 # a copy: an object file of another architecture that lies in build/ would be taken for this one's
 (cd "$repo" && git ls-files -co --exclude-standard -z boards dpfedge firmware_bridge plugins pyproject.toml README.md LICENSE | while IFS= read -r -d '' f; do
   [ -e "$f" ] && printf '%s\0' "$f"
 done | tar -c --null -T - ) | tar -x -C "$clean"
 find "$clean" -type f -exec chmod a+r,go-w {} +
+
+key=$({ (cd "$clean" && find . -type f -print0 | sort -z | xargs -0 sha256sum) && cat "$here/wheels.sh" "$here/tools.txt"; } | sha256sum)
+if [ "$(cat "$work/wheels.key" 2>/dev/null)" = "$key" ] && ls "$out"/dpfedge-*_aarch64.whl >/dev/null 2>&1; then
+  say "wheels: the same files as before"
+  exec "$py" "$here/wheel_check.py" "$out"/dpfedge*.whl
+fi
+rm -f "$out"/dpfedge*.whl "$work/wheels.key"
 
 build() { # FOLDER [PLATFORM]
   local options=(--quiet --disable-pip-version-check --no-deps --no-build-isolation -w "$out")
@@ -45,3 +51,4 @@ for arch in x86_64 aarch64; do
 done
 for plugin in "$clean"/plugins/*/pyproject.toml; do build "${plugin%/*}"; done
 "$py" "$here/wheel_check.py" "$out"/dpfedge*.whl
+echo "$key" >"$work/wheels.key"

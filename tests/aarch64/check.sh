@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# `make test-aarch64`: from nothing to a tested aarch64 userland, without root. README.md says what is proven and what not.
+#
+# In: the wheels in dist/, PyPI and Debian's archive. Out: exit 0, or 1 at the first failure; everything else lies below
+# build/aarch64 and is used again. Where the emulator cannot be had nothing is tested, and a loud line says so.
+. "$(dirname "$0")/tools.sh"
+. "$here/root.sh"
+: >"$skipped"
+failed=()
+
+finish() {
+  [ ! -s "$skipped" ] || { printf '\n*** SKIPPED: what of this check was not done ***\n'; sed 's/^/  /' "$skipped"; }
+  if [ ${#failed[@]} -gt 0 ]; then
+    printf 'aarch64: FAILED: %s\n' "${failed[@]}" >&2
+    exit 1
+  fi
+  say "done"
+  exit 0
+}
+
+inside() { ARM_FORM=$form ARM_BIND=$tree timeout -k 2 "$1" bash "$here/enter.sh" "${@:2}"; }
+
+tested() { # NAME SECONDS ARGUMENTS OF PYTEST
+  local name=$1 seconds=$2
+  shift 2
+  inside "$seconds" -m pytest -p no:cacheprovider -p emulated -q -rs -m "not slow" "$@" || failed+=("$name")
+  say "$name"
+}
+
+# answers CODE TEXT ARGUMENTS: the command's exit code, and what it says; a signal is never an answer
+answers() {
+  local code=0 said wanted=$1 text=$2
+  shift 2
+  said=$(inside 240 -m dpfedge "$@" 2>&1) || code=$?
+  if [ "$code" -ne "$wanted" ] || ! grep -q "$text" <<<"$said"; then
+    failed+=("dpfedge $1 on ${ARM_CPU:-cortex-a76}, cpuinfo ${ARM_CPUINFO:-its own}, /sys ${ARM_SYS:-yes}: exit code $code")
+    printf '%s\n' "$said" | tail -5 >&2
+  fi
+}
+
+make_tree() {
+  rm -rf "$tree" && mkdir -p "$tree"
+  # the tests and what they read of the repository, but not its Python modules: those come from the wheels
+  (cd "$repo" && git ls-files -z tests boards examples pyproject.toml README.md LICENSE 'dpfedge/*.md' 'dpfedge/*.yaml' \
+    'dpfedge/*.txt' 'plugins/*.md' | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
+    tar -c --null -T -) | tar -x -C "$tree"
+  cp "$here/userland.py" "$here/emulated.py" "$tree/"
+}
+
+make_package() {
+  local tool=$repo/.venv/bin/dpfedge
+  "$tool" models pull silero-vad moonshine-tiny-en moonshine-speech-samples >/dev/null || return 1
+  cp "$("$py" -c 'from dpfedge.models import pull; print(pull("moonshine-speech-samples").path("beckett.wav"))')" "$tree/speech.wav"
+  "$tool" keygen --name check -o "$work/check.key" --trust "$tree/trust" >/dev/null 2>&1 ||
+    { rm -f "$work"/check.{key,pub}; "$tool" keygen --name check -o "$work/check.key" --trust "$tree/trust" >/dev/null; }
+  "$tool" compile "$here/listen.yaml" -o "$tree/listen.dpfbin" --board orin --sign "$work/check.key" >/dev/null
+}
+
+bad_input() {
+  local package=/work/listen.dpfbin
+  [ "$form" = prefix ] && package=$tree/listen.dpfbin
+  export ARM_FACE=orin
+  ARM_CPUINFO=cpuinfo.host answers 3 "/proc/cpuinfo, which is of another CPU" verify "$package" --trust trust --run
+  ARM_CPU=cortex-a72 ARM_CPUINFO=cpuinfo.cortex-a76 answers 3 "does not promise: asimddp" bind "$package"
+  ARM_CPU=cortex-a72 answers 3 "wanted arch armv8.2-a; found armv8.0-a" bind "$package"
+  ARM_CPU=cortex-a72 answers 0 armv8.0-a probe
+  if [ "$form" = prefix ]; then
+    skip "a root without /sys: this form of the userland always shows the machine's"
+  else
+    ARM_SYS=no answers 0 "pass" verify "$package" --trust trust --run
+    ARM_SYS=no ARM_CPUINFO=cpuinfo.host answers 0 "pass" verify "$package" --trust trust --run
+  fi
+  unset ARM_FACE
+  say "a root without /sys, a foreign /proc/cpuinfo, a CPU without dot products"
+}
+
+if [ "$(uname -m)" = aarch64 ]; then
+  skip "the emulated userland: this machine is aarch64 itself, so \`make test\` was the test"
+  finish
+fi
+if ! need_qemu aarch64 >"$work/qemu.log" 2>&1; then
+  skip "EVERYTHING ON AARCH64: no qemu-aarch64 here and none to be fetched ($(tail -1 "$work/qemu.log"))"
+  finish
+fi
+say "qemu: $("$work/qemu/qemu-aarch64" --version | head -1)"
+make_root && fill_root || { echo "aarch64: no userland could be made" >&2; exit 1; }
+make_faces
+say "userland: $(python_of), $(ls -d "$work"/root/opt/site/*.dist-info | wc -l) packages, none compiled here"
+
+form=
+if ! ARM_BIND=$work bash "$here/enter.sh" -c pass >"$work/form.log" 2>&1; then
+  form=prefix
+  skip "own namespaces: $(tail -1 "$work/form.log"); the other form, qemu -L, is used"
+fi
+tree=$work/tree
+make_tree
+make_package || { echo "aarch64: the package could not be compiled" >&2; exit 1; }
+
+bash "$here/core.sh" >"$work/core.log" 2>&1 &
+core=$!
+export ARM_KEEP=DPF_PAGE
+DPF_PAGE=4096 ARM_FACE=orin tested "a package on a device" 900 userland.py
+tested "unit tests: core, link, kills, packages" 900 tests/unit/test_core.py tests/unit/link tests/unit/package
+tested "unit tests: CPU backend, stage processes" 900 tests/unit/plugins tests/unit/pipeline/test_zygote.py tests/unit/pipeline/test_supervisor.py
+DPF_PAGE=16384 ARM_PAGE=16384 ARM_FACE=orin tested "pages of 16 KiB" 900 userland.py tests/unit/link/test_arena.py \
+  tests/unit/link/test_ring.py tests/unit/package/test_reader.py tests/unit/package/test_weights.py tests/unit/plugins/dpfedge_cpu/test_packed.py
+bad_input
+if [ -z "$form" ]; then
+  form=prefix DPF_PAGE=4096 ARM_FACE=orin tested "the form without namespaces" 600 userland.py -k "machine or bind"
+fi
+wait "$core" || failed+=("the C core")
+cat "$work/core.log"
+finish
