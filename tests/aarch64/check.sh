@@ -24,7 +24,7 @@ inside() { ARM_FORM=$form ARM_BIND=$tree timeout -k 2 "$1" bash "$here/enter.sh"
 tested() { # NAME SECONDS ARGUMENTS OF PYTEST
   local name=$1 seconds=$2
   shift 2
-  inside "$seconds" -m pytest -p no:cacheprovider -p emulated -q -rs -m "not slow" "$@" || failed+=("$name")
+  inside "$seconds" -m pytest -p no:cacheprovider -p emulated -q -rs -m "not slow" --timeout 400 -o faulthandler_timeout=380 "$@" || failed+=("$name")
   say "$name"
 }
 
@@ -43,7 +43,7 @@ make_tree() {
   rm -rf "$tree" && mkdir -p "$tree"
   # the tests and what they read of the repository, but not its Python modules: those come from the wheels
   (cd "$repo" && git ls-files -z tests boards examples pyproject.toml README.md LICENSE 'dpfedge/*.md' 'dpfedge/*.yaml' \
-    'dpfedge/*.txt' 'plugins/*.md' | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
+    'dpfedge/*.txt' 'plugins/*.md' 'firmware_bridge/include/*' | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
     tar -c --null -T -) | tar -x -C "$tree"
   cp "$here/userland.py" "$here/emulated.py" "$tree/"
 }

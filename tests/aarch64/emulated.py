@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 _NO_READV = "qemu-user has no process_vm_readv, so packed weights are not shared"
+_NO_LIMIT = "qemu-user keeps no limit of the address space for its guest"
 _HOST_PAGES = "qemu-user pretends the page size: mincore answers for the machine's pages of 4 KiB"
 UNFIT: Mapping[str, str] = {
     "test_seal__an_image_of_the_packed_pages": _NO_READV,
@@ -25,11 +26,14 @@ UNFIT: Mapping[str, str] = {
     "test_share__memory_given_back_meanwhile": _NO_READV,
     "test_collect__nothing_to_share": _NO_READV,
     "test_another_allocator": _NO_READV,
+    "test_available__counts_the_address_space": _NO_LIMIT,
+    "test_attach__without_address_space": _NO_LIMIT,
 }
 """Name of a test or of its file → why an emulator cannot run it."""
 UNFIT_PAGES: Mapping[str, str] = {
     "test_residency": _HOST_PAGES,
     "test_open__reads_header_and_manifest_only": _HOST_PAGES,
+    "test_create__slots_on_pages": "qemu-user pretends the page size: mmap gives addresses on pages of 4 KiB",
 }
 """The same where the page size is not the machine's."""
 

@@ -60,6 +60,11 @@ def runtime() -> Iterator[Runtime]:
         yield one
 
 
+def process_of(runtime: Runtime, stage: str) -> int:
+    """The process of a stage; 0 while there is none."""
+    return int(runtime.status(memory=False)["stages"][stage]["pid"] or 0)
+
+
 def hear(runtime: Runtime) -> list[str]:
     """The words of the recording."""
     with wave.open(str(SPEECH)) as file:
@@ -129,10 +134,10 @@ def test_speech__word_error_rate(runtime: Runtime) -> None:
 @pytest.mark.parametrize("stage", ["encoder", "decoder"])
 def test_killed_stage__is_back_for_the_next_request(runtime: Runtime, stage: str) -> None:
     """SIGKILL to a stage process; the same words come from its successor."""
-    pid = int(runtime.facts[stage]["pid"])
+    pid = process_of(runtime, stage)
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE_S
-    while runtime.facts.get(stage, {}).get("pid", pid) == pid:
+    while process_of(runtime, stage) in (0, pid):
         assert time.monotonic() < deadline, f"no other {stage}"
         time.sleep(0.2)
 
