@@ -152,7 +152,7 @@ def test_address_space__too_small(tiny: Path) -> None:
 def test_address_space__too_small_for_stages(tiny: Path) -> None:
     """What the caller could map a stage cannot: the error names it, and the bytes."""
     few = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 20, -1))"
-    found = opened(tiny, TINY_ZYGOTE=few)
+    found = opened(tiny, TINY_STAGE=few)
 
     text = (
         r"StageError: stage \w+: memory cannot be mapped; found Cannot allocate memory, 0 bytes free; allowed \d+ bytes"

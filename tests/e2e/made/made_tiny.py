@@ -35,8 +35,8 @@ from dpfedge.stage.ports import Dim, Port, Ports
 
 NUMBERS = Port("f32", (Dim("n", 1, int(os.environ.get("TINY_NUMBERS", "4096"))),), slots=4)
 
-if sys.argv[0].endswith("zygote.py"):
-    exec(os.environ.get("TINY_ZYGOTE", ""))
+if "dpfedge.pipeline.zygote" in sys.orig_argv:
+    exec(os.environ.get("TINY_STAGE", ""))
 
 
 class Twice(Each):
@@ -51,6 +51,15 @@ class Twice(Each):
         slot = yield from io.loan("out", numbers.shape, "f32")
         np.multiply(numbers, 2, out=slot.array)
         slot.send(len(numbers), kind=Kind.DATA, turn=message.turn)
+"""
+
+# run by every Python that starts with this folder in its path
+SITE = """\
+import os
+import sys
+
+if "dpfedge.pipeline.zygote" in sys.orig_argv:
+    exec(os.environ.get("TINY_ZYGOTE", ""))
 """
 
 # prints `open`, or the error that a start ends with
@@ -126,6 +135,7 @@ with Pipeline.open(sys.argv[1], board="host") as pipeline:
 def write_tiny(folder: Path) -> Path:
     """The pipeline file, its stages beside it."""
     (folder / "tiny_stages.py").write_text(STAGES)
+    (folder / "sitecustomize.py").write_text(SITE)
     path = folder / "tiny.yaml"
     path.write_text(FILE)
     return path
@@ -138,10 +148,9 @@ class Holder:
         """`before`: Python that its process runs first. What it says on stderr is in `log`."""
         self.log = path.with_suffix(".log")
         command = [sys.executable, "-c", before + "\n" + HOLDER, str(path), str(load)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=_environ(environ)
-            )
+            self.process = subprocess.Popen(command, **pipes, stderr=log, text=True, env=_environ(path, environ))
 
     def status(self) -> dict[str, Any]:
         """`zygote` (pid), `stages` (pid, state, restarts), `failures`, `links`, and `whole` and `failed` requests."""
@@ -170,12 +179,12 @@ class Holder:
 def opened(path: Path, before: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     """A process that opens the tiny pipeline and closes it again, after it ran `before`."""
     command = [sys.executable, "-c", before + "\n" + OPENER, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=_environ(environ))
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=_environ(path, environ))
 
 
-def _environ(more: dict[str, str]) -> dict[str, str]:
-    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}
+def _environ(path: Path, more: dict[str, str]) -> dict[str, str]:
+    folders = [str(Path(__file__).parent), str(path.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), **more}
 
 
 def lives(pid: int) -> bool:
