@@ -51,8 +51,9 @@ async def kill_in_turn(car: Car, stage: str) -> dict[str, float]:
             assert isinstance(event.error, StageDied), event.error
             assert event.error.stage == stage
             told = time.perf_counter()
-    assert told, "the turn ended before the kill"
-    found = {"told": told - killed, "ready": await ready - killed, "spent": cpu_seconds(car.pid(stage))}
+    found = {"ready": await ready - killed, "spent": cpu_seconds(car.pid(stage))}
+    if told:  # a stage that had done its part already is not missed
+        found["told"] = told - killed
     async for event in car.runtime.speak("Yes."):
         if isinstance(event, AudioChunk):
             found["heard"] = time.perf_counter() - killed
@@ -150,7 +151,7 @@ def main() -> None:
         "spent": "  processor time of it",
     }  # fmt: skip
     for name, text in texts.items():
-        line(text, found[name])
+        line(text, found.get(name, [float("nan")]))
     print(f"\nPeerGone without a supervisor, {rounds} times each: ms P50 / P99 / most")
     for name, values in peers_gone(rounds).items():
         line(name, values)
