@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
@@ -130,6 +131,26 @@ def test_restart__is_told_with_what_it_took(make: Make) -> None:
 
     assert told["restarts"] == 1
     assert told["after_ms"] > 0
+
+
+def test_restart__without_a_descriptor_is_tried_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A death like any other: back-off, the reason kept, and the next try."""
+    pipeline = make()
+    pipeline.one.wait_ready()
+    pair, tries = socket.socketpair, []
+
+    def sometimes(*arguments: Any) -> Any:
+        tries.append(pipeline.one.stages["llm"].error)
+        if len(tries) < 3:
+            raise OSError(24, "Too many open files")
+        return pair(*arguments)
+
+    monkeypatch.setattr(socket, "socketpair", sometimes)
+    pipeline.kill("llm")
+    pipeline.watch.wait("ready", "llm", 2)
+
+    assert len(tries) == 3
+    assert pipeline.one.stages["llm"].restarts == 3
 
 
 # --- what stages tell ---

@@ -167,3 +167,28 @@ def test_fork__that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert message == {"unit": "llm", "pid": 0, "reason": "Resource temporarily unavailable"}
     assert fds == []
+
+
+def test_fork__of_a_process_nobody_could_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor for it: it is dead before it is said to be."""
+    fork, forked = os.fork, []
+
+    def sleeper() -> int:
+        pid = fork()
+        if pid == 0:
+            signal.pause()
+        forked.append(pid)
+        return pid
+
+    def no_descriptor(pid: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "fork", sleeper)
+    monkeypatch.setattr(os, "pidfd_open", no_descriptor)
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with one, other:
+        zygote._fork(one, {"unit": "llm"}, None, -1, -1)  # type: ignore[arg-type]
+        message, _ = receive_message(other)
+
+    assert message == {"unit": "llm", "pid": 0, "reason": "Too many open files"}
+    assert not Path(f"/proc/{forked[0]}").exists()
