@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a request may take and how urgent it is, from its headers: `Priority` (RFC 9218) and `DPF-Deadline-Ms`.
 
-Other members of `Priority` (`i`, later ones) are ignored, as the RFC asks; a value out of range is refused.
+Other members of `Priority` (`i`, later ones) and an urgency out of range are ignored: the RFC demands both (section 4).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from starlette.requests import Request
 
@@ -17,25 +18,22 @@ from dpfedge.runtime import Limits
 __all__ = ["DEADLINE", "limits_of"]
 
 DEADLINE = "dpf-deadline-ms"
-_URGENCY = re.compile(r"u=([0-9]+)")
+_URGENCY = re.compile(r"u=([0-7])")
 
 
 def limits_of(request: Request) -> Limits:
     """The headers' limits; InputError names a header that makes no sense."""
     return Limits(
-        deadline_s=_deadline(request.headers.get(DEADLINE)), urgency=_urgency(request.headers.get("priority"))
+        deadline_s=_deadline(request.headers.get(DEADLINE)), urgency=_urgency(request.headers.getlist("priority"))
     )
 
 
-def _urgency(text: str | None) -> int:
-    for member in (text or "").split(","):
-        match = _URGENCY.fullmatch(member.split(";")[0].strip())
-        if match is None:
-            continue
-        if len(match[1]) > 1 or match[1] > "7":
-            raise InputError("urgency is out of range", where="header Priority", found=member, allowed="u=0 to u=7")
-        return int(match[1])
-    return Limits().urgency
+def _urgency(lines: Sequence[str]) -> int:
+    """Of a key that stands there twice the last one counts (RFC 9651, section 3.2)."""
+    members = [member.split(";")[0].strip() for line in lines for member in line.split(",")]
+    named = [member for member in members if member.startswith("u=")]
+    match = _URGENCY.fullmatch(named[-1]) if named else None
+    return Limits().urgency if match is None else int(match[1])
 
 
 def _deadline(text: str | None) -> float | None:

@@ -380,5 +380,7 @@ def test_headers__limit_a_request(shared: Any, http: httpx.Client) -> None:
     assert (shared.runtime.limits.deadline_s, shared.runtime.limits.urgency) == (2.5, 1)
     assert http.post(CHAT, json=SAY).status_code == 200
     assert (shared.runtime.limits.deadline_s, shared.runtime.limits.urgency) == (None, 3)
-    refused = http.post(CHAT, json=SAY, headers={"Priority": "u=9"})
-    assert (refused.status_code, "Priority" in refused.json()["error"]["message"]) == (400, True)
+    assert http.post(CHAT, json=SAY, headers={"Priority": "u=9"}).status_code == 200
+    assert shared.runtime.limits.urgency == 3
+    refused = http.post(CHAT, json=SAY, headers={"DPF-Deadline-Ms": "0"})
+    assert (refused.status_code, "DPF-Deadline-Ms" in refused.json()["error"]["message"]) == (400, True)

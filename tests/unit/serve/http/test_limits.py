@@ -23,20 +23,23 @@ def _request(**headers: str) -> Request:
         ({"priority": "u=0"}, Limits(urgency=0)),
         ({"priority": "i, u=7;x=1"}, Limits(urgency=7)),
         ({"priority": "i"}, Limits()),
+        ({"priority": "u=8"}, Limits()),
+        ({"priority": "u=33"}, Limits()),
+        ({"priority": "u=-1, i"}, Limits()),
+        ({"priority": "u=1, u=5"}, Limits(urgency=5)),
+        ({"priority": "u=1, u=9"}, Limits()),
         ({"dpf_deadline_ms": "1500"}, Limits(deadline_s=1.5)),
         ({"dpf_deadline_ms": "1", "priority": "u=1"}, Limits(deadline_s=0.001, urgency=1)),
     ],
 )
 def test_headers__that_make_sense(headers: dict[str, str], limits: Limits) -> None:
-    """RFC 9218's urgency; what else its header says is not ours."""
+    """RFC 9218's urgency; what else its header says is not ours, and an urgency out of range must be ignored."""
     assert limits_of(_request(**headers)) == limits
 
 
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
-        ({"priority": "u=8"}, "header Priority: urgency is out of range; found u=8; allowed u=0 to u=7"),
-        ({"priority": "u=33"}, "urgency is out of range"),
         ({"dpf_deadline_ms": "0"}, "header DPF-Deadline-Ms: the deadline makes no sense; found 0; allowed whole milli"),
         ({"dpf_deadline_ms": "soon"}, "found soon"),
         ({"dpf_deadline_ms": "-1"}, "found -1"),
@@ -47,3 +50,9 @@ def test_headers__that_make_none(headers: dict[str, str], words: str) -> None:
     """A 400 that names the header."""
     with pytest.raises(InputError, match=words):
         limits_of(_request(**headers))
+
+
+def test_priority__of_two_lines_is_one_list() -> None:
+    """A header that stands there twice is one with both."""
+    rows = [(b"priority", b"u=1"), (b"priority", b"i, u=2")]
+    assert limits_of(Request({"type": "http", "headers": rows})) == Limits(urgency=2)
