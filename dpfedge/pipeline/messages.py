@@ -92,10 +92,10 @@ def send_array(
     """
     if array.nbytes > producer.slot_bytes:
         raise _too_long(producer, array.nbytes)
-    loan = producer.loan(array.nbytes)
-    loan.array(array.dtype, array.shape)[...] = array
+    loan, shape = producer.loan(array.nbytes), array.shape or (1,)
+    loan.array(array.dtype, shape)[...] = array
     producer.send(
-        loan, kind=int(kind), request=key, turn=turn, dtype=DTYPE_CODES[dtype_name(array.dtype)], shape=array.shape,
+        loan, kind=int(kind), request=key, turn=turn, dtype=DTYPE_CODES[dtype_name(array.dtype)], shape=shape,
         nbytes=array.nbytes, flags=LAST if last else 0, **fields,
     )  # fmt: skip
 

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpfedge.errors import DeadlineExceeded, DpfError, WouldBlock
+from dpfedge.errors import DeadlineExceeded, DpfError, StageError, WouldBlock
 from dpfedge.link import Arena, Consumer, Lease, Producer
 from dpfedge.pipeline.io import LinkIO
 from dpfedge.pipeline.messages import LinkMessage, send_map
+from dpfedge.pipeline.newest import sparing
 from dpfedge.pipeline.stage_record import Wiring
 from dpfedge.stage.api import TURN_STRIDE, Adjusts, Kind, Mode, Settles, Stage, Steps, Wait
+from dpfedge.stage.each import Each
 from dpfedge.stage.failure import describe
 
 __all__ = ["WAITED", "StageRunner"]
@@ -61,15 +63,18 @@ class StageRunner:
         self._source: Consumer = arena.consumer(f"source.{name}", owner)
         self._inputs = [(arena.consumer(link, owner, name), port) for link, port in wiring.inputs.items()]
         self._awaited = frozenset(wiring.inputs.values()) - wiring.delayed
-        self._failing = wiring.failing
+        self._failing, self._ports = wiring.failing, stage.declared().outputs if isinstance(stage, Each) else {}
         links = arena.links
         self._outputs: dict[str, Producer] = {
-            port: arena.producer(link, owner) for port, link in {**wiring.outputs, "sink": f"{name}.sink"}.items()
+            port: sparing(arena, arena.producer(link, owner))
+            for port, link in {**wiring.outputs, "sink": f"{name}.sink"}.items()
         }
         self._leads = {port: frozenset(links[producer.link].consumers) for port, producer in self._outputs.items()}
         self._bell = arena.bell(name)
         self._active: dict[int, _Active] = {}
         self._early: dict[int, deque[LinkMessage]] = {}
+        self._over: set[int] = set()
+        """Open requests whose part here has ended: what a link that leads back still brings is nobody's."""
         self._failures: deque[tuple[int, int, Mapping[str, Any]]] = deque()
         self._settling: Steps | None = stage.settle() if isinstance(stage, Settles) else None
         self._stopping = False
@@ -131,7 +136,7 @@ class StageRunner:
         active = self._active.get(lease.request)
         if active is not None:
             active.io.inbox.append(LinkMessage(lease, port))
-        elif from_source or not self._arena.requests.live(lease.request):
+        elif from_source or lease.request in self._over or not self._arena.requests.live(lease.request):
             lease.release()
         else:
             # a process before this one knew the request; its owner is about to start it here again
@@ -143,12 +148,13 @@ class StageRunner:
         message.release()
         route = frozenset((*options["route"], "sink"))
         outputs = {port: producer for port, producer in self._outputs.items() if self._leads[port] <= route}
-        io = LinkIO(self._arena, outputs, lease.request, options, self._awaited, self._failing)
+        io = LinkIO(self._arena, outputs, lease.request, options, self._awaited, self._failing, self._ports)
         waiting = self._early.pop(lease.request, deque())
         if (old := self._active.pop(lease.request, None)) is not None:
             old.steps.close()
             waiting = old.io.inbox
         io.inbox.extend(waiting)
+        self._over.discard(lease.request)
         self._active[lease.request] = _Active(io, self._begin(io))
 
     def _begin(self, io: LinkIO) -> Steps:
@@ -174,6 +180,7 @@ class StageRunner:
             self._end(self._active.pop(key))
         for key in [key for key in self._early if not live(key)]:
             _release(self._early.pop(key))
+        self._over = {key for key in self._over if live(key)}
 
     # --- steps ---
 
@@ -195,9 +202,12 @@ class StageRunner:
         started = time.monotonic_ns()
         try:
             _check_deadline(active, started)
-            active.wait = next(active.steps)
+            active.wait = _reason(next(active.steps))
         except StopIteration:
+            self._over.add(key)
             self._end(self._active.pop(key))
+            if active.io.mode is Mode.RUN and not active.io.done:
+                self._failed(active.io, _silent())
         except DpfError as error:
             self._fail(key, active, error)
         if self._budget_ns and (took := time.monotonic_ns() - started) > self._budget_ns:
@@ -211,11 +221,16 @@ class StageRunner:
 
     def _fail(self, key: int, active: _Active, error: DpfError) -> None:
         io = active.io
-        self._failures.append((key, io.turn, describe(error, self._name)))
         self._end(self._active.pop(key))
         if io.mode is Mode.CONVERSE and not isinstance(error, DeadlineExceeded):
             io.options = {**io.options, "turn": io.turn - io.turn % TURN_STRIDE}
             self._active[key] = _Active(io, self._begin(io), Wait.INPUT)
+        else:
+            self._over.add(key)
+        self._failed(io, error)
+
+    def _failed(self, io: LinkIO, error: DpfError) -> None:
+        self._failures.append((io.key, io.turn, describe(error, self._name)))
         self._flush_failures()
 
     def _flush_failures(self) -> None:
@@ -243,6 +258,18 @@ def _check_deadline(active: _Active, now: int) -> None:
         waited = f", {WAITED}" if active.wait is Wait.INPUT and not active.io.inbox else ""
         found, remedy = f"{late / 1e6:.1f} ms late{waited}", "allow more time, or ask for less"
         raise DeadlineExceeded("the deadline has passed", found=found, remedy=remedy)
+
+
+def _reason(wait: object) -> Wait:
+    if isinstance(wait, Wait):
+        return wait
+    allowed = ", ".join(map(str, Wait))
+    raise StageError("the stage does not say why it waits", found=f"yield {wait!r}", allowed=f"yield {allowed}")
+
+
+def _silent() -> StageError:
+    remedy = "send DONE of turn 0 last, or derive the class from Each, which does"
+    return StageError("the stage ended the request without saying that it is done", remedy=remedy)
 
 
 def _release(messages: deque[LinkMessage]) -> None:

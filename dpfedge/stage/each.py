@@ -39,7 +39,10 @@ class Each:
         return {}
 
     def each(self, io: RequestIO, message: Message) -> Steps:
-        """Treat one message; it is released afterwards. `message.port` says where it came in."""
+        """Treat one message; it is released afterwards. `message.port` says where it came in.
+
+        An array of it that is kept keeps its slot of the link, too: copy what is to stay.
+        """
         raise NotImplementedError
 
     def produce(self, io: RequestIO) -> Steps:
@@ -73,17 +76,16 @@ class Each:
 
     def pass_on(self, io: RequestIO, kind: Kind) -> Steps:
         """Say END or FLUSH on every output."""
-        for port in self._outputs():
+        for port in self.declared().outputs:
             if io.has(port):
                 yield from io.text(port, kind, "", turn=0, last=kind is Kind.END)
 
-    def _outputs(self) -> tuple[str, ...]:
-        ports = (
-            self.ports
-            if isinstance(self.ports, Ports)
-            else self.ports(self.config, getattr(self.model, "config", None))
-        )
-        return tuple(ports.outputs)
+    def declared(self) -> Ports:
+        """What `ports` says, of these settings and this model."""
+        if isinstance(self.ports, Ports):
+            return self.ports
+        made: Ports = self.ports(self.config, getattr(self.model, "config", None))
+        return made
 
     def _messages(self, io: RequestIO) -> Generator[Wait, None, int]:
         inbox, count = Inbox(io), 0
@@ -141,10 +143,10 @@ class Inbox:
         return None
 
     def mark(self, message: Message) -> None:
-        """Note the end of a port, or a flush on it."""
+        """Note the end of a port, or a flush on it; nobody waits for those of a link that leads back."""
         if message.kind is Kind.END:
             self.open.discard(message.port)
-        elif message.kind is Kind.FLUSH:
+        elif message.kind is Kind.FLUSH and message.port in self.open:
             self.flushed.add(message.port)
 
     def close(self) -> None:

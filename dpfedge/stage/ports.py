@@ -16,6 +16,7 @@ from dpfedge.tensors import DTYPE_BYTES, DTYPES
 
 __all__ = ["RANK_MAX", "Dim", "Port", "Ports", "accepts", "difference", "text_port"]
 
+SLOTS_MAX = 4096  # of a link
 RANK_MAX = 3  # of a message; the descriptor has place for no more
 
 
@@ -35,8 +36,8 @@ class Dim:
 class Port:
     """One input or output: what every message through it is.
 
-    `shape` has sizes and `Dim`s (at most 3); `rate` in Hz, of samples or frames; `layout` (`mono`, `hwc`, …) and `unit`
-    (`amplitude`, `rgb`, `utf-8`, …) are words compared as they are. Empty, None: not said, which fits anything.
+    `shape` has sizes and `Dim`s, at most 3; none: a single number, which arrives as an array of one. `rate` is in Hz,
+    of samples or frames; `layout` (`mono`, `hwc`, …) and `unit` (`amplitude`, `rgb`, `utf-8`, …) are words compared as they are. Empty, None: not said, which fits anything.
     `slots` is how many messages a link from here holds unless the pipeline says otherwise.
     """
 
@@ -54,6 +55,14 @@ class Port:
             raise ConfigError("unknown dtype of a port", found=self.dtype, allowed=", ".join(DTYPES))
         if len(self.shape) > RANK_MAX:
             raise ConfigError("too many dimensions of a port", found=len(self.shape), allowed=f"at most {RANK_MAX}")
+        for size in self.shape:
+            least, most = (size.least, size.most) if isinstance(size, Dim) else (size, size)
+            if not 0 <= least <= most or most == 0:
+                raise ConfigError(
+                    "a size of a port makes no sense", found=size, allowed="0 <= least <= most, 1 <= most"
+                )
+        if not 2 <= self.slots <= SLOTS_MAX:
+            raise ConfigError("a link of a port cannot be", found=f"{self.slots} slots", allowed=f"2 to {SLOTS_MAX}")
 
     @property
     def nbytes(self) -> int:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpfedge.errors import InputError, LeaseError, LinkError, WouldBlock
+from dpfedge.errors import InputError, LeaseError, LinkError, StageError, WouldBlock
 from dpfedge.pipeline.io import LinkIO
 from dpfedge.pipeline.messages import LinkMessage, send_map, send_text
 from dpfedge.stage.api import Kind, Mode, Wait
+from dpfedge.stage.ports import Dim, Port
 
 
 @pytest.fixture
@@ -174,3 +175,63 @@ def test_pending__of_a_port(rig: Any, io: LinkIO) -> None:
     assert io.pending("sink") == 0
     send_text(rig.arena.producer("llm.sink", 1), 1, Kind.TEXT, "x")
     assert io.pending("sink") == 1
+
+
+def test_output__that_is_not_linked(io: LinkIO) -> None:
+    """A name that is no port fails the request, and says what there is; the stage's process goes on."""
+    for steps in (io.loan("voices", (1,), "f32"), io.text("voices", Kind.DATA, "x", turn=0)):
+        with pytest.raises(StageError, match="port voices: nothing is linked to the output; allowed sink; ask"):
+            next(steps)
+    with pytest.raises(StageError, match="port voices"):
+        io.pending("voices")
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((4,), "f64"), ((2, 2), "f32"), ((9,), "f32"), ((0,), "f32")])
+def test_loan__of_what_the_port_is_not_for(rig: Any, shape: tuple[int, ...], dtype: str) -> None:
+    """The one that takes it would read something else than it was promised."""
+    io = _typed(rig, Port("f32", (Dim("n", 1, 8),)))
+    with pytest.raises(StageError, match=r"port sink: the port is for something else; found .*; allowed f32\[n 1..8\]"):
+        next(io.loan("sink", shape, dtype))
+    with pytest.raises(StageError, match=r"found bytes\[1\]"):
+        next(io.text("sink", Kind.DATA, "x", turn=0))
+    assert list(io.text("sink", Kind.END, "", turn=0)) == []
+
+
+def _typed(rig: Any, port: Port) -> LinkIO:
+    key = rig.arena.requests.open()
+    options = {"mode": int(Mode.RUN), "route": ["llm"]}
+    return LinkIO(rig.arena, {"sink": rig.arena.producer("llm.sink", 1)}, key, options, ports={"sink": port})
+
+
+@pytest.mark.parametrize("rows", [5, -1])
+def test_slot__of_fewer_rows(rig: Any, io: LinkIO, rows: int) -> None:
+    """What lies behind the loan is not the stage's to show."""
+    with pytest.raises(StopIteration) as done:
+        next(io.loan("sink", (4,), "f32"))
+    with pytest.raises(StageError, match=f"link llm.sink: not as many rows were loaned; found {rows}; allowed 0 to 4"):
+        done.value.value.send(rows, kind=Kind.DATA, turn=1)
+
+
+def test_slot__of_a_single_number(rig: Any) -> None:
+    """It has no shape; at the other end it is an array of one."""
+    io = _typed(rig, Port("f32"))
+    with pytest.raises(StopIteration) as done:
+        next(io.loan("sink", (), "f32"))
+    done.value.value.array[0] = 7
+    done.value.value.send(1, kind=Kind.DATA, turn=1)
+    assert LinkMessage(rig.lease("llm.sink")).array().tolist() == [7]
+
+
+def test_end__waits_on_a_link_that_fails(rig: Any) -> None:
+    """The policy says what becomes of data; an end is not sent twice."""
+    key = rig.arena.requests.open()
+    producer = rig.arena.producer("llm.sink", 1)
+    options = {"mode": int(Mode.RUN), "route": ["llm"]}
+    io = LinkIO(rig.arena, {"sink": producer}, key, options, failing=frozenset({"sink"}))
+    loans = [producer.loan(1) for _ in range(producer.slots)]
+    with pytest.raises(StageError, match="the link is full"):
+        next(io.text("sink", Kind.DATA, "x", turn=0))
+    steps = io.text("sink", Kind.END, "", turn=0)
+    assert next(steps) is Wait.SPACE
+    producer.abandon(loans[0])
+    assert list(steps) == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfedge.errors import InputError, LinkError, WouldBlock
-from dpfedge.pipeline.messages import LinkMessage, crowded, send_bytes, send_map, send_text
+from dpfedge.pipeline.messages import LinkMessage, crowded, send_array, send_bytes, send_map, send_text
 from dpfedge.stage.api import Kind
 
 LINK = "source.llm"
@@ -95,3 +95,11 @@ def test_link__is_crowded_from_half_and_full_at_the_end(rig: Any) -> None:
     with pytest.raises(WouldBlock):
         send_text(producer, 65536, Kind.TEXT, "x")
     assert len(rig.got(LINK)) == 4
+
+
+def test_number__arrives_as_an_array_of_one(rig: Any) -> None:
+    """A port without a shape has single numbers."""
+    send_array(rig.producer(LINK), 65536, Kind.DATA, np.array(7, np.float32))
+    message = received(rig)
+    assert message.array().tolist() == [7]
+    message.release()

@@ -377,3 +377,38 @@ def test_settle__waits_for_requests_and_ends(rig: Any, settling: Any) -> None:
 
     assert found == [(Kind.DONE, 1, {"n": 1})]
     assert stage.steps == 3
+
+
+def test_message__behind_the_end_of_a_request_holds_no_slot(rig: Any, toy: Any) -> None:
+    """A link that leads back may bring more than the stage waited for, while the request goes on elsewhere."""
+
+    def once(io: RequestIO) -> Steps:
+        yield from io.map("sink", Kind.DONE, {}, turn=0)
+
+    runner, key = _runner(rig, toy, once), rig.arena.requests.open()
+    rig.start("llm", key, mode=int(Mode.RUN))
+    runner.turn_over()
+    rig.send("encoder.llm", key, Kind.DATA)
+    runner.turn_over()
+
+    assert rig.arena.requests.live(key)
+    assert "encoder.llm" not in rig.held()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [([], "ended the request without saying that it is done"), ([None], "does not say why it waits")],
+)
+def test_generator__that_breaks_the_contract(rig: Any, toy: Any, given: list[Any], words: str) -> None:
+    """Its request fails by name instead of waiting for ever."""
+
+    def life(io: RequestIO) -> Steps:
+        yield from given
+
+    runner, key = _runner(rig, toy, life), rig.arena.requests.open()
+    rig.start("llm", key, mode=int(Mode.RUN))
+    runner.turn_over()
+    ((kind, _, data),) = rig.got("llm.sink")
+    assert kind is Kind.FAILED
+    assert words in data["what"]
+    assert (data["stage"], data["type"]) == ("llm", "StageError")

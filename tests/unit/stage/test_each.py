@@ -117,3 +117,19 @@ def test_each__must_be_written(driver: Any) -> None:
 
     with pytest.raises(NotImplementedError):
         driver.drive(Each(None, {}, Budget()).request(io), io)
+
+
+def test_flush__that_comes_back_holds_nothing_up(driver: Any) -> None:
+    """A link that leads back brings the flush again; what follows it there is treated, and the end is reached."""
+    io, stage = _io(driver, "a"), Echo(None, {}, Budget())
+    steps = stage.request(io)
+    _put(io, "a", Kind.FLUSH)
+    driver.drive(steps, io)
+    for kind, payload in ((Kind.FLUSH, None), (Kind.DATA, "around"), (Kind.END, None)):
+        _put(io, "b", kind, payload)
+    driver.drive(steps, io)
+    assert io.of(Kind.DATA, "out") == ["held ", "around"]
+    _put(io, "a", Kind.END)
+    driver.drive(steps, io)
+    assert io.of(Kind.DONE) != []
+    assert [row[1] for row in io.sent].count(Kind.FLUSH) == 1

@@ -40,8 +40,25 @@ def test_difference__names_the_first_misfit(port: Port, what: Any) -> None:
     assert difference(FRAME, port) == what
 
 
-@pytest.mark.parametrize(("dtype", "shape", "words"), [("u9", (), "unknown dtype"), ("u8", (1, 2, 3, 4), "too many")])
-def test_port__that_no_message_can_be(dtype: str, shape: tuple[int, ...], words: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "shape", "words"),
+    [
+        ("u9", (), "unknown dtype"),
+        ("u8", (1, 2, 3, 4), "too many"),
+        ("u8", (-1,), "found -1; allowed 0 <= least <= most"),
+        ("u8", (0,), "found 0"),
+        ("u8", (Dim("n", 5, 4),), "found n 5..4"),
+        ("u8", (Dim("n", 0, 0),), "found n 0..0"),
+    ],
+)
+def test_port__that_no_message_can_be(dtype: str, shape: tuple[int | Dim, ...], words: str) -> None:
     """Refused where it is written, not when the first message is sent."""
     with pytest.raises(ConfigError, match=words):
         Port(dtype, shape)
+
+
+@pytest.mark.parametrize("slots", [0, 1, 4097])
+def test_port__that_no_link_can_be_of(slots: int) -> None:
+    """As many slots as a pipeline may write."""
+    with pytest.raises(ConfigError, match="allowed 2 to 4096"):
+        Port("u8", (1,), slots=slots)
