@@ -22,7 +22,7 @@ class ServedSession(Protocol):
     def history(self) -> Sequence[Mapping[str, str]]:
         """The conversation so far as chat messages."""
 
-    async def push(self, pcm: bytes) -> None:
+    async def push(self, pcm: bytes | memoryview) -> None:
         """Hand over samples in the format given at `converse`; any length."""
 
     async def commit(self) -> None:

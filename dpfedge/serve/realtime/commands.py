@@ -20,7 +20,7 @@ from dpfedge.serve.realtime.conversation import Conversation, Utterance
 from dpfedge.serve.realtime.outbox import new_id
 from dpfedge.serve.realtime.turns import commit
 
-__all__ = ["obey"]
+__all__ = ["act", "hear", "obey"]
 
 _TEXT_PARTS = {"user": "input_text", "system": "input_text", "assistant": "output_text"}
 
@@ -31,16 +31,29 @@ async def obey(state: Conversation, message: str) -> None:
     try:
         event = parse_object(message)
         event_id = event.get("event_id")
-        kind = event.get("type")
-        if not isinstance(kind, str) or kind not in _COMMANDS:
-            raise RequestError(
-                "unknown event", found=repr(kind)[:80], allowed=", ".join(_COMMANDS), param="type", code="unknown_event"
-            )
-        async with state.busy:
-            await _COMMANDS[kind](state, event)
-        await state.retire()
+        await act(state, event)
     except DpfError as error:
         await state.out.error(error, event_id if isinstance(event_id, str) else None)
+
+
+async def act(state: Conversation, event: Mapping[str, Any]) -> None:
+    """Do what one client event asks, or raise what is wrong with it."""
+    kind = event.get("type")
+    if not isinstance(kind, str) or kind not in _COMMANDS:
+        raise RequestError(
+            "unknown event", found=repr(kind)[:80], allowed=", ".join(_COMMANDS), param="type", code="unknown_event"
+        )
+    async with state.busy:
+        await _COMMANDS[kind](state, event)
+    await state.retire()
+
+
+async def hear(state: Conversation, pcm: bytes | memoryview) -> None:
+    """Samples of the person; `pcm` is read until this returns."""
+    session = await state.session()
+    state.buffered += len(pcm)
+    state.tail.push(pcm)
+    await session.push(pcm)
 
 
 async def _update(state: Conversation, event: Mapping[str, Any]) -> None:
@@ -59,10 +72,7 @@ async def _append(state: Conversation, event: Mapping[str, Any]) -> None:
     except (binascii.Error, ValueError) as error:
         raise RequestError(f"not base64: {error}", where="audio", param="audio", code="invalid_value") from error
     if pcm:
-        session = await state.session()
-        state.buffered += len(pcm)
-        state.tail.push(pcm)
-        await session.push(pcm)
+        await hear(state, pcm)
 
 
 async def _commit(state: Conversation, event: Mapping[str, Any]) -> None:

@@ -6,16 +6,17 @@ It neither decodes client events nor makes server events; `commands.py` and `tur
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from dpfedge.errors import DpfError
 from dpfedge.serve.errors import RequestError
-from dpfedge.serve.http.answer import ending, error_response
+from dpfedge.serve.http.answer import error_response
 from dpfedge.serve.http.models import check_model
 from dpfedge.serve.http.speech import voices
 from dpfedge.serve.provider import Provider
+from dpfedge.serve.realtime.attend import attend
 from dpfedge.serve.realtime.commands import obey
 from dpfedge.serve.realtime.config import SessionConfig
 from dpfedge.serve.realtime.conversation import Conversation
@@ -46,32 +47,11 @@ async def _converse(socket: WebSocket, config: SessionConfig) -> None:
     await socket.accept(subprotocol=_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
     out = Outbox(socket.send_text)
     state = Conversation(provider, socket.app.state.metrics, out, config, read_session)
-    moving: set[asyncio.Task[bool]] = set()
-
-    def move() -> None:
-        task = asyncio.ensure_future(state.retire())
-        moving.add(task)
-        task.add_done_callback(moving.discard)
-
-    provider.replaced.add(move)
-    obeying = asyncio.ensure_future(_obey_all(socket, state))
-    stopping = asyncio.ensure_future(provider.stopping.wait())
-    try:
+    with contextlib.suppress(WebSocketDisconnect):  # the client left while something was sent to it
         await out.send("session.created", session=config.as_json())
-        await asyncio.wait({obeying, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if obeying.done():
-            obeying.result()
-        else:
-            await _say_goodbye(socket, state)
-    except WebSocketDisconnect:
-        pass  # the client left while something was sent to it
-    finally:
-        provider.replaced.discard(move)
-        tasks = (obeying, stopping, *moving)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await state.close()
+        error = await attend(state, _obey_all(socket, state))
+        if error is not None:
+            await socket.close(_GOING_AWAY, error.what)
 
 
 async def _obey_all(socket: WebSocket, state: Conversation) -> None:
@@ -88,10 +68,3 @@ async def _obey_all(socket: WebSocket, state: Conversation) -> None:
             )
         else:
             await obey(state, text)
-
-
-async def _say_goodbye(socket: WebSocket, state: Conversation) -> None:
-    error = ending()
-    await state.end_response("failed", error=error)
-    await state.out.error(error)
-    await socket.close(_GOING_AWAY, error.what)

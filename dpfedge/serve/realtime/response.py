@@ -6,7 +6,6 @@ It makes no text and no sound, and cancels nothing.
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -125,8 +124,7 @@ class Response:
     async def _send_audio(self, samples: Samples) -> None:
         if len(samples):
             self._samples += len(samples)
-            delta = base64.b64encode(samples.astype("<i2", copy=False).tobytes()).decode()
-            await self._out.send("response.output_audio.delta", **self._place(), delta=delta)
+            await self._out.sound(samples, self._config.output_hz, **self._place())
 
     def _place(self) -> dict[str, Any]:
         return {"response_id": self.id, "item_id": self.item_id, "output_index": 0, "content_index": 0}

@@ -22,7 +22,7 @@ class Tail:
         self.before_ms = 0
         """What the connection heard before the session's first sample."""
 
-    def push(self, pcm: bytes) -> None:
+    def push(self, pcm: bytes | memoryview) -> None:
         """Remember; sound before the last `TAIL_S` seconds is forgotten."""
         self._held += pcm
         self._end += len(pcm)

@@ -27,6 +27,7 @@ from dpfedge.pipeline.events import (
     TurnDone,
 )
 from dpfedge.serve.api import ServedSession
+from dpfedge.serve.errors import ClientGone
 from dpfedge.serve.realtime.conversation import Conversation, Utterance
 from dpfedge.serve.realtime.outbox import new_id
 from dpfedge.stage.api import TURN_STRIDE
@@ -41,7 +42,7 @@ async def read_session(state: Conversation, session: ServedSession) -> None:
 
     A client that left in mid event is the connection's to notice; it ends the session.
     """
-    with contextlib.suppress(WebSocketDisconnect):
+    with contextlib.suppress(WebSocketDisconnect, ClientGone):
         await _read(state, session)
 
 
