@@ -69,6 +69,13 @@ void dpf_spin_learn(dpf_spinner *spinner, bool found) {
     }
 }
 
+/* On a 32-bit machine a struct timespec of 64-bit seconds belongs to another call. */
+#ifdef SYS_futex_time64
+enum { FUTEX = sizeof(time_t) > sizeof(long) ? SYS_futex_time64 : SYS_futex };
+#else
+enum { FUTEX = SYS_futex };
+#endif
+
 static int sleep_on(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns) {
     struct timespec until = {
         .tv_sec = (time_t)(deadline_ns / 1000000000u),
@@ -76,7 +83,7 @@ static int sleep_on(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns) {
     };
     uint32_t epoch = dpf_bell_arm(bell);
     /* Not FUTEX_PRIVATE: the word is shared by processes. BITSET takes an absolute CLOCK_MONOTONIC time. */
-    long result = syscall(SYS_futex, &bell->value, FUTEX_WAIT_BITSET, seen, deadline_ns ? &until : NULL, NULL,
+    long result = syscall(FUTEX, &bell->value, FUTEX_WAIT_BITSET, seen, deadline_ns ? &until : NULL, NULL,
                           FUTEX_BITSET_MATCH_ANY);
     int error = result < 0 ? errno : 0;
     dpf_bell_disarm(bell, epoch);
@@ -96,7 +103,7 @@ int dpf_bell_wait(dpf_bell *bell, uint32_t seen, uint64_t deadline_ns, uint64_t 
 }
 
 void dpf_bell_wake(dpf_bell *bell) {
-    syscall(SYS_futex, &bell->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    syscall(FUTEX, &bell->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void dpf_ring_wake(dpf_ring *ring) {

@@ -48,10 +48,18 @@ static void test_a_look_ends(void) {
     free(base);
 }
 
+/* A sleep lasts until its time, whatever the sizes of the machine's words. */
+static void test_a_sleep_lasts(void) {
+    dpf_bell bell = {0};
+    uint64_t until = dpf_now_ns() + 50000000;
+    CHECK(dpf_bell_wait(&bell, dpf_bell_value(&bell), until, 0) == DPF_TIMEOUT && dpf_now_ns() >= until);
+}
+
 int main(void) {
     test_a_look_that_does_not_pay_becomes_rare();
     test_a_look_that_pays_is_repeated();
     test_a_look_ends();
+    test_a_sleep_lasts();
     puts("wait: ok");
     return 0;
 }
