@@ -28,7 +28,7 @@ fill_root() {
   rm -rf "$site" && mkdir -p "$site"
   # the versions that are locked for everybody, without the hashes of this architecture's files
   "$py" "$here/versions.py" "$repo/requirements.lock" "${python#python}" >"$work/versions.txt"
-  "$py" -m pip install --quiet --disable-pip-version-check --no-compile --target "$site" --only-binary=:all: \
+  "$py" -m pip install -qq --disable-pip-version-check --no-compile --target "$site" --only-binary=:all: \
     --implementation cp --python-version "${python#python}" \
     $(printf -- '--platform manylinux_2_%s_aarch64 ' 36 35 34 31 28 27 26 24 17) --platform manylinux2014_aarch64 \
     -c "$work/versions.txt" "$repo"/dist/dpfedge-*_aarch64.whl "$repo"/dist/dpfedge_*-none-any.whl \

@@ -26,7 +26,7 @@ zig() {
 fetch_zig() {
   cmp -s "$here/tools.txt" "$work/zig/tools.txt" && return
   rm -rf "$work/zig"
-  "$py" -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target "$work/zig" -r "$here/tools.txt"
+  "$py" -m pip install -qq --disable-pip-version-check --require-hashes --no-deps --target "$work/zig" -r "$here/tools.txt"
   cp "$here/tools.txt" "$work/zig/tools.txt"
 }
 

@@ -25,7 +25,7 @@ fi
 rm -f "$out"/dpfedge*.whl "$work/wheels.key"
 
 build() { # FOLDER [PLATFORM]
-  local options=(--quiet --disable-pip-version-check --no-deps --no-build-isolation -w "$out")
+  local options=(-qq --disable-pip-version-check --no-deps --no-build-isolation -w "$out")
   [ $# -eq 1 ] || options+=(--config-settings "--build-option=--plat-name=$2")
   local log
   log=$(cd "$1" && rm -rf build ./*.egg-info && "$py" -m pip wheel "${options[@]}" . 2>&1) || { echo "$log" >&2; exit 1; }
