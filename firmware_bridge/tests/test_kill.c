@@ -254,7 +254,11 @@ static uint64_t wait_for_all(void) {
 
 static void kill_supervisors(int kills) {
     uint64_t seed = 77, slowest = 0, wrong = 0;
-    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+        CHECK(errno == EINVAL); /* every Linux has subreapers; emulators of its calls need not */
+        puts("kill: SKIPPED, supervisors: orphans cannot be waited for here");
+        return;
+    }
     board->quit = 0;
     for (int i = 0; i < kills; i++) {
         pid_t parent = getpid(), pid = fork();
