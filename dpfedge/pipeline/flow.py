@@ -14,20 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import cbor2
-
 from dpfedge.backend.api import Array
-from dpfedge.errors import Cancelled, DeadlineExceeded, DpfError, InputError, StageError, UsageError, WouldBlock
+from dpfedge.errors import Cancelled, DeadlineExceeded, DpfError, LinkError, StageError, UsageError, WouldBlock
 from dpfedge.limits import BACKLOG_LEASES, EVENTS_MAX, FLOW_AGAIN_MAX_BYTES, FLOW_BACKLOG_MAX_BYTES
 from dpfedge.pipeline.deadline import GRACE_S
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import Failed, TurnDone
+from dpfedge.pipeline.given import check_options, message_for, place_of
 from dpfedge.pipeline.messages import LinkMessage
 from dpfedge.pipeline.runner import WAITED
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.stage.failure import rebuild
-from dpfedge.stage.ports import accepts
-from dpfedge.tensors import dtype_name
 
 __all__ = ["Flow", "Output"]
 
@@ -89,6 +86,7 @@ class Flow:
         self._observer = engine.observer
         self._on_opened, self._on_closed = opened, closed
         self._names = engine.check_up(Mode.RUN)
+        check_options(engine.graph, options)
         allowed = engine.graph.budgets.request_ns
         left = round(deadline_s * 1e9) if deadline_s is not None else allowed
         self.deadline_ns = time.monotonic_ns() + left if left else 0
@@ -102,6 +100,7 @@ class Flow:
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished: set[tuple[str, str]] = set()
         self._over = False
+        self._error: BaseException | None = None
         self.report: dict[str, Mapping[str, Any]] = {}
         """Stage → its DONE, of those that are done."""
         self.again = 0
@@ -134,14 +133,11 @@ class Flow:
     ) -> None:
         """One message into `stage.port`: bytes, a text, a map, or an array, which is written into the link at once.
 
-        It waits for space. InputError when the port takes something else; Cancelled when the request has ended.
+        It waits for space. InputError when the port takes something else; of a request that has ended its error, or
+        Cancelled when it has none.
         """
-        place = self._place(port)
-        if not isinstance(data, str | bytes | Mapping):
-            self._check(port, place, data)
-        elif (spec := self._engine.graph.node(place[0]).ports.inputs[place[1]]).dtype != "bytes":
-            raise InputError("the port takes something else", where=port, found="bytes", allowed=str(spec))
-        given = _encoded(data)
+        place = place_of(self._engine.graph, port)
+        given = message_for(self._engine.graph, port, data, turn, captured_ns)
         self._check_open()
         if place in self._finished:
             raise UsageError("the port was finished", where=port, remedy="send before finish()")
@@ -150,17 +146,21 @@ class Flow:
 
     async def flush(self, port: str | None = None) -> None:
         """Every stage gives out what it holds of this request, first to last, of no other. `port`: through that one."""
-        for place in self._engine.graph.drawn.given if port is None else (self._place(port),):
+        for place in self._engine.graph.drawn.given if port is None else (place_of(self._engine.graph, port),):
             if place not in self._finished:
                 await self._put(partial(self._engine.end_of, place, kind=Kind.FLUSH))
 
     async def finish(self, port: str | None = None) -> None:
         """Nothing more comes on `port`; without one, on any."""
-        places = self._engine.graph.drawn.given if port is None else (self._place(port),)
+        places = self._engine.graph.drawn.given if port is None else (place_of(self._engine.graph, port),)
         for place in places:
             if place not in self._finished:
                 self._finished.add(place)
-                await self._put(partial(self._engine.end_of, place, kind=Kind.END))
+                try:
+                    await self._put(partial(self._engine.end_of, place, kind=Kind.END))
+                except asyncio.CancelledError:
+                    self._finished.discard(place)  # it was not sent: who asks again shall not be told that it was
+                    raise
 
     def cancel(self, *, before: int | None = None) -> None:
         """End the request in every stage; with `before`, only its turns below that, and it goes on."""
@@ -172,15 +172,20 @@ class Flow:
     # --- what the caller gets ---
 
     async def outputs(self) -> AsyncIterator[Output]:
-        """What the stages give out, until all are done; raises the request's error. A view ends with the next one."""
+        """What the stages give out, until all are done; raises the request's error. A view ends with the next one.
+
+        Begun again it goes on where it was left; behind the end there is nothing.
+        """
         try:
             while (item := await self._items.get()) is not None:
                 self._release()
                 if isinstance(item, BaseException):
+                    self._items.put_nowait(None)
                     raise item
                 self._held = item._message
-                yield item
                 self._read(item)
+                yield item
+            self._items.put_nowait(None)  # whoever reads beside this one, or asks again
         finally:
             self._release()
 
@@ -220,6 +225,13 @@ class Flow:
         self._end(error)
 
     def _take(self, stage: str, message: LinkMessage, at_ns: int, scarce: bool) -> None:
+        try:
+            self._taken(stage, message, at_ns, scarce)
+        except LinkError as error:  # the stage said what nobody understands
+            message.release()
+            self._end(StageError(f"{error.where}: {error.what}", stage=stage, found=error.found))
+
+    def _taken(self, stage: str, message: LinkMessage, at_ns: int, scarce: bool) -> None:
         if self._over:
             self.late += 1
             message.release()
@@ -242,7 +254,7 @@ class Flow:
 
     def _failed(self, stage: str, error: DpfError) -> None:
         """At a deadline every stage that is not done says so; the one that kept the others waiting is to be named."""
-        if not isinstance(error, DeadlineExceeded):
+        if not isinstance(error, DeadlineExceeded) or not 0 < self.deadline_ns <= time.monotonic_ns():
             self._end(error)
             return
         self._expired[stage] = error
@@ -291,7 +303,7 @@ class Flow:
     def _end(self, error: BaseException | None) -> None:
         if self._over:
             return
-        self._over = True
+        self._over, self._error = True, error
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -328,11 +340,17 @@ class Flow:
 
     async def _put(self, send: Callable[..., None]) -> None:
         self._check_open()
-        if self._kept is not None:
-            self._kept.append(send)
-        begun = self.again
-        async with self._sending:
-            await self._when_space(lambda: self._send(send) if begun == self.again else None)  # else: `_repeat` does it
+        kept, begun = self._kept, self.again
+        if kept is not None:
+            kept.append(send)
+        try:
+            async with self._sending:
+                # begun once more meanwhile: `_repeat` does it
+                await self._when_space(lambda: self._send(send) if begun == self.again else None)
+        except asyncio.CancelledError:
+            if kept is not None and begun == self.again:
+                kept.remove(send)
+            raise
 
     def _send(self, send: Callable[..., None]) -> None:
         send(key=self.key, deadline_ns=self.deadline_ns, urgency=self._urgency)
@@ -343,7 +361,7 @@ class Flow:
                 return send()
             except WouldBlock:
                 await asyncio.sleep(_SPACE_WAIT_S)
-        raise Cancelled("the request ended before all of it was sent", stage="runtime")
+        raise self._error or Cancelled("the request ended before all of it was sent", stage="runtime")
 
     async def _repeat(self) -> None:
         async with self._sending:
@@ -372,30 +390,6 @@ class Flow:
         if self._kept_bytes > FLOW_AGAIN_MAX_BYTES:
             self._kept = None
 
-    def _place(self, port: str) -> tuple[str, str]:
-        stage, _, name = port.partition(".")
-        given = self._engine.graph.drawn.given
-        if (stage, name) not in given:
-            allowed = ", ".join(f"{a}.{b}" for a, b in given) or "none"
-            raise InputError("no such input of the pipeline", where="request", found=port, allowed=allowed)
-        return stage, name
-
     def _check_open(self) -> None:
         if self._over:
-            raise Cancelled("the request has ended", stage="runtime")
-
-    def _check(self, port: str, place: tuple[str, str], data: Array) -> None:
-        spec = self._engine.graph.node(place[0]).ports.inputs[place[1]]
-        try:
-            dtype = dtype_name(data.dtype)
-        except KeyError:
-            dtype = str(data.dtype)
-        if not accepts(spec, dtype, data.shape):
-            found = f"{dtype}{list(data.shape)}"
-            raise InputError("the port takes something else", where=port, found=found, allowed=str(spec))
-
-
-def _encoded(data: str | bytes | Array | Mapping[str, Any]) -> Array | bytes:
-    if isinstance(data, str):
-        return data.encode()
-    return cbor2.dumps(dict(data)) if isinstance(data, Mapping) else data
+            raise self._error or Cancelled("the request has ended", stage="runtime")

@@ -8,13 +8,12 @@ from collections.abc import Generator, Mapping
 from math import prod
 from typing import Any
 
-import cbor2
 import numpy as np
 
 from dpfedge.backend.api import Array
 from dpfedge.errors import StageError, WouldBlock
 from dpfedge.link import LAST, Arena, Loan, Producer
-from dpfedge.pipeline.messages import LinkMessage, crowded, send_bytes
+from dpfedge.pipeline.messages import LinkMessage, crowded, encoded, send_bytes
 from dpfedge.pipeline.newest import MARKS
 from dpfedge.stage.api import Kind, Mode, Steps, Wait
 from dpfedge.stage.ports import Port, accepts
@@ -155,7 +154,7 @@ class LinkIO:
         self, port: str, kind: Kind, data: Mapping[str, Any], *, turn: int, last: bool = False, captured_ns: int = 0
     ) -> Steps:
         """Send a small map."""
-        return self._bytes(port, kind, cbor2.dumps(dict(data)), turn, last, captured_ns)
+        return self._bytes(port, kind, encoded(data, f"port {port}"), turn, last, captured_ns)
 
     def _bytes(self, port: str, kind: Kind, data: bytes, turn: int, last: bool, captured_ns: int) -> Steps:
         producer, self.turn = self._output(port), turn

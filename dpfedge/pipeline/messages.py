@@ -14,7 +14,7 @@ from dpfedge.link import LAST, PARTIAL, Lease, Producer
 from dpfedge.stage.api import Kind
 from dpfedge.tensors import DTYPE_CODES, dtype_name
 
-__all__ = ["LinkMessage", "crowded", "send_array", "send_bytes", "send_map", "send_text"]
+__all__ = ["LinkMessage", "crowded", "encoded", "send_array", "send_bytes", "send_map", "send_text"]
 
 
 class LinkMessage:
@@ -80,7 +80,16 @@ def send_text(producer: Producer, key: int, kind: Kind, text: str, **fields: Any
 
 def send_map(producer: Producer, key: int, kind: Kind, data: Mapping[str, Any], **fields: Any) -> None:
     """Send a map at once; WouldBlock when the link is full. `fields` as in `send_bytes`."""
-    send_bytes(producer, key, kind, cbor2.dumps(dict(data)), **fields)
+    send_bytes(producer, key, kind, encoded(data, f"message {kind.name}"), **fields)
+
+
+def encoded(data: Mapping[str, Any], where: str) -> bytes:
+    """A map as CBOR; InputError names what cannot be written down so."""
+    try:
+        return cbor2.dumps(dict(data))
+    except (cbor2.CBOREncodeError, UnicodeEncodeError, RecursionError) as error:
+        allowed = "maps, lists, numbers, texts, bytes, true, false, null"
+        raise InputError("a value that CBOR cannot hold", where=where, found=str(error), allowed=allowed) from error
 
 
 def send_array(

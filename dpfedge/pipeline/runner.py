@@ -230,7 +230,10 @@ class StageRunner:
         self._failed(io, error)
 
     def _failed(self, io: LinkIO, error: DpfError) -> None:
-        self._failures.append((io.key, io.turn, describe(error, self._name)))
+        data, here = describe(error, self._name), f"stage {self._name}"
+        if io.mode is Mode.RUN and here not in (data["where"] or here):
+            data["where"] = f"{here}, {data['where']}"
+        self._failures.append((io.key, io.turn, data))
         self._flush_failures()
 
     def _flush_failures(self) -> None:

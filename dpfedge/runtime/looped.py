@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -85,6 +86,12 @@ class Looped:
         except BaseException:
             future.cancel()  # Ctrl-C in this thread must end the work on the loop, too
             raise
+
+    def _post(self, action: Callable[[], None]) -> None:
+        """Run `action` on the loop soon, from any thread and from the garbage collector; never when it has ended."""
+        if os.getpid() == self._pid:
+            with suppress(RuntimeError):
+                self._loop.loop.call_soon_threadsafe(action)
 
     def _unusable(self) -> UsageError | None:
         if os.getpid() != self._pid:

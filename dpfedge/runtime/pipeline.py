@@ -7,17 +7,20 @@ Conversations, transcripts and speech are `AsyncRuntime`'s; both drive the same 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpfedge.errors import StageDied
+from dpfedge.errors import StageDied, UsageError
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.flow import Flow, Output
 from dpfedge.pipeline.observer import Observe
 from dpfedge.pipeline.prepare import Prepared, PreparedFile, prepare, prepare_file
 from dpfedge.pipeline.shortage import beside
 from dpfedge.runtime.dispatcher import Dispatcher
+from dpfedge.runtime.options import Limits
 from dpfedge.runtime.synchronous import SyncRuntime
 
 if TYPE_CHECKING:
@@ -72,11 +75,12 @@ class AsyncPipeline:
         """Begin a request: `options` for each stage, seconds it may take, and its urgency (0 first … 7, RFC 9218).
 
         Without `deadline_s` the pipeline's own budget counts. Busy when every place is taken, StageError when a stage
-        is down.
+        is down, UsageError when a limit is out of range.
         """
+        limits = Limits(deadline_s, urgency)
         places = self._dispatcher.open
         flow = Flow(
-            self._engine, options or {}, deadline_s=deadline_s, urgency=urgency,
+            self._engine, options or {}, deadline_s=limits.deadline_s, urgency=limits.urgency,
             opened=places.__setitem__, closed=lambda key: places.pop(key, None),
         )  # fmt: skip
         try:
@@ -134,10 +138,17 @@ def _prepare(path: str | Path, board: str, options: Mapping[str, Any]) -> Prepar
 
 
 class Request:
-    """One request of a `Pipeline`, for synchronous callers; use it as a context manager."""
+    """One request of a `Pipeline`, for synchronous callers; use it as a context manager. One that is dropped ends."""
 
-    def __init__(self, call: Callable[[Any], Any], iterate: Callable[[Any], Iterator[Any]], flow: Flow) -> None:
+    def __init__(
+        self,
+        call: Callable[[Any], Any],
+        iterate: Callable[[Any], Iterator[Any]],
+        post: Callable[[Callable[[], None]], None],
+        flow: Flow,
+    ) -> None:
         self._call, self._iterate, self._flow = call, iterate, flow
+        weakref.finalize(self, post, flow.close).atexit = False
 
     def send(self, port: str, data: str | bytes | Array | Mapping[str, Any], **fields: Any) -> None:
         """See `Flow.send`."""
@@ -157,7 +168,7 @@ class Request:
 
     def outputs(self) -> Iterator[Output]:
         """See `Flow.outputs`."""
-        return self._iterate(self._flow.outputs())
+        yield from self._iterate(self._flow.outputs())  # this generator keeps the request from being dropped
 
     @property
     def report(self) -> Mapping[str, Mapping[str, Any]]:
@@ -166,7 +177,8 @@ class Request:
 
     def close(self) -> None:
         """See `Flow.close`."""
-        self._call(_later(self._flow.close))
+        with suppress(UsageError):  # the pipeline was closed, and every request with it
+            self._call(_later(self._flow.close))
 
     def __enter__(self) -> Self:
         return self
@@ -200,7 +212,8 @@ class Pipeline(SyncRuntime):
 
     def request(self, options: Mapping[str, Mapping[str, Any]] | None = None, **limits: Any) -> Request:
         """See `AsyncPipeline.request`."""
-        return Request(self._call, self._iterate, self._call(self._inner.request(options, **limits)))
+        flow = self._call(self._inner.request(options, **limits))
+        return Request(self._call, self._iterate, self._post, flow)
 
 
 async def _later(function: Callable[[], None]) -> None:

@@ -37,7 +37,8 @@ class Port:
     """One input or output: what every message through it is.
 
     `shape` has sizes and `Dim`s, at most 3; none: a single number, which arrives as an array of one. `rate` is in Hz,
-    of samples or frames; `layout` (`mono`, `hwc`, …) and `unit` (`amplitude`, `rgb`, `utf-8`, …) are words compared as they are. Empty, None: not said, which fits anything.
+    of samples or frames; `layout` (`mono`, `hwc`, …) and `unit` (`amplitude`, `rgb`, `utf-8`, …) are words compared as
+    they are. Empty, None: not said, which fits anything.
     `slots` is how many messages a link from here holds unless the pipeline says otherwise.
     """
 

@@ -221,3 +221,35 @@ def test_run__a_pipeline_file_from_the_command_line(tmp_path: Path) -> None:
         [*command[:3], "inspect", command[-1]], capture_output=True, text=True, timeout=120, check=True
     )
     assert "loudness.level → alarm.level" in shown.stdout
+
+
+def test_request__dropped_or_outliving_its_pipeline(chain: Callable[..., Path]) -> None:
+    """One that nobody has any more gives its place back; ending one of a closed pipeline is no error."""
+    with Pipeline.open(chain()) as pipeline:
+        for _ in range(70):
+            pipeline.request()
+        with pipeline.request():
+            pipeline.close()
+
+
+def test_newest__loses_no_end_of_many_requests(chain: Callable[..., Path]) -> None:
+    """They share a link that drops; every one ends."""
+    old, new = "{from: a.numbers, to: b.numbers}", "{from: a.numbers, to: b.numbers, policy: newest, slots: 2}"
+    with Pipeline.open(chain(0.01, **{old: new})) as pipeline:
+        ended: list[bool] = []
+
+        def ask() -> None:
+            with pipeline.request(deadline_s=60) as request:
+                for _ in range(5):
+                    request.send("a.numbers", np.ones(4, np.float32))
+                request.finish()
+                ended.append("c" in {output.stage for output in request.outputs()})
+
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert ended == [True] * 12
+        stats = pipeline.status(memory=False)["links"]
+        assert stats["a.b"]["depth"] + stats["a.b"]["in_flight"] == 0

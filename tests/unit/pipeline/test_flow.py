@@ -104,7 +104,10 @@ def test_flow__gives_each_request_its_own(threads: Callable[..., Threads]) -> No
         ("double.numbers", np.zeros(65, np.float32), r"found f32\[65\]"),
         ("double.numbers", np.zeros((2, 2), np.float32), r"found f32\[2, 2\]"),
         ("double.numbers", np.zeros(2, np.complex64), "found complex64"),
-        ("add.word", "x" * 65, "the message is too long"),
+        ("double.numbers", [1, 2], r"nothing a port takes; found list; allowed an array.*numpy\.asarray"),
+        ("double.numbers", b"12", r"found bytes\[2\]; allowed f32"),
+        ("add.word", "x" * 65, r"found bytes\[65\]; allowed bytes\[bytes 0\.\.64\]"),
+        ("add.word", {"a": object()}, "add.word: a value that CBOR cannot hold; found"),
     ],
 )
 def test_send__what_the_port_does_not_take(threads: Callable[..., Threads], port: str, data: Any, words: str) -> None:
@@ -139,6 +142,120 @@ def test_send__after_the_end(threads: Callable[..., Threads]) -> None:
         flow.close()
 
     _run(test())
+
+
+@pytest.mark.parametrize("fields", [{"turn": -1}, {"turn": 2**32}, {"turn": 1.5}, {"captured_ns": -1}])
+def test_send__of_a_turn_or_time_that_cannot_be(threads: Callable[..., Threads], fields: dict[str, Any]) -> None:
+    """Refused by name before anything is sent."""
+    graph = threads()
+
+    async def test() -> None:
+        async with await _begin(graph) as flow:
+            with pytest.raises(InputError, match=f"{next(iter(fields))} is out of range"):
+                await flow.send("double.numbers", THREE, **fields)
+
+    _run(test())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ad": {}}, "options of ad: no such stage; allowed double, add; did you mean add"),
+        ({"add": 5}, "options of add: options are a map; found int"),
+        ({"add": {"x": object()}}, "options of add: a value that CBOR cannot hold"),
+    ],
+)
+def test_options__that_no_stage_can_have(threads: Callable[..., Threads], options: Any, words: str) -> None:
+    """None is ignored, and no place stays taken."""
+    graph = threads()
+    with pytest.raises(InputError, match=words):
+        _run(_begin(graph, options))
+    assert graph.engine.arena.requests.keys() == []
+
+
+def test_outputs__asked_for_again(threads: Callable[..., Threads]) -> None:
+    """Behind the end there is nothing, and nobody waits for ever; a reader who left goes on where he was."""
+    graph = threads()
+
+    async def test() -> None:
+        async with await _begin(graph) as flow:
+            for number in (1, 2):
+                await flow.send("double.numbers", np.array([number], np.float32))
+            await flow.finish()
+            reading = flow.outputs()
+            while (await anext(reading)).port != "text":
+                pass
+            await reading.aclose()
+            assert await _texts(flow) == ["4"]
+            assert await asyncio.gather(_texts(flow), _texts(flow)) == [[], []]
+        async with await _begin(graph) as flow:
+            await flow.send("add.word", "fail")
+            with pytest.raises(StageError, match="told to fail"):
+                await _texts(flow)
+            assert await _texts(flow) == []
+
+    _run(test())
+
+
+def test_send__into_a_request_that_failed_says_why(threads: Callable[..., Threads]) -> None:
+    """The sender often hears of it first."""
+    graph = threads()
+
+    async def test() -> None:
+        async with await _begin(graph) as flow:
+            await flow.send("add.word", "fail")
+            while flow._error is None:
+                await asyncio.sleep(0.001)
+            for again in (flow.send("double.numbers", THREE), flow.finish(), flow.flush()):
+                with pytest.raises(StageError, match="told to fail"):
+                    await again
+
+    _run(test())
+
+
+def test_finish__that_was_cancelled_may_be_said_again(threads: Callable[..., Threads]) -> None:
+    """As if it had not been asked for."""
+    graph = threads()
+
+    async def test() -> None:
+        async with await _begin(graph) as flow:
+            async with flow._sending:  # as when the link is full
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(flow.finish(), 0.01)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(flow.send("add.word", "x"), 0.01)
+            await flow.finish()
+            assert await _texts(flow) == []
+            assert flow.report["add"]["messages"] == 0
+
+    _run(test())
+
+
+def test_deadline__of_the_stages_own_ends_the_request(threads: Callable[..., Threads]) -> None:
+    """Nobody else has one to wait for."""
+    graph = threads()
+
+    async def test() -> None:
+        async with await _begin(graph) as flow:
+            await flow.send("add.word", "late")
+            with pytest.raises(DeadlineExceeded, match="mine"):
+                await _texts(flow)
+
+    _run(test())
+
+
+def test_report__that_is_no_map_fails_the_request(threads: Callable[..., Threads]) -> None:
+    """It names the stage, and holds no slot."""
+    graph = threads()
+
+    async def test() -> None:
+        async with await _begin(graph) as flow:
+            await flow.send("add.word", "mumble")
+            with pytest.raises(StageError, match="stage add: message DONE: payload is no"):
+                await _texts(flow)
+
+    _run(test())
+    assert graph.engine.arena.stats()["add.sink"].in_flight == 0
 
 
 def test_failure__ends_the_request_and_no_other(threads: Callable[..., Threads]) -> None:

@@ -412,3 +412,16 @@ def test_generator__that_breaks_the_contract(rig: Any, toy: Any, given: list[Any
     assert kind is Kind.FAILED
     assert words in data["what"]
     assert (data["stage"], data["type"]) == ("llm", "StageError")
+
+
+def test_failure__of_a_drawn_graph_names_the_stage(rig: Any, toy: Any) -> None:
+    """Also where the error itself names a port only."""
+
+    def life(io: RequestIO) -> Steps:
+        yield from io.text("clause", Kind.DATA, "x", turn=0)
+
+    runner, key = _runner(rig, toy, life), rig.arena.requests.open()
+    rig.start("llm", key, mode=int(Mode.RUN))
+    runner.turn_over()
+    ((_, _, data),) = rig.got("llm.sink")
+    assert data["where"] == "stage llm, port clause"

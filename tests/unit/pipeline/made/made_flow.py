@@ -22,7 +22,7 @@ from dpfedge.pipeline.runner import StageRunner
 CODE = """
 import time
 import numpy as np
-from dpfedge.errors import StageError
+from dpfedge.errors import DeadlineExceeded, StageError
 from dpfedge.stage import Dim, Each, Kind, Port, Ports, Wait
 
 NUMBERS = Port("f32", (Dim("n", 1, 64),))
@@ -45,6 +45,10 @@ class Add(Each):
             if self.word == "fail":
                 self.word = ""
                 raise StageError("told to fail", stage="add")
+            if self.word == "late":
+                raise DeadlineExceeded("mine", stage="add")
+            if self.word == "mumble":
+                yield from io.text("sink", Kind.DONE, "", turn=0)
             while self.word == "hang":
                 yield Wait.INPUT
             while self.word == "spin":
