@@ -74,8 +74,11 @@ class CpuBackend:
         ]
 
     def capabilities(self, device: Device) -> Capabilities:
-        """Everything is used in place; shapes may change from run to run."""
-        return Capabilities(dtypes=DTYPES, dynamic_shapes=True, arena_in_place=True, seals=False)
+        """Everything is used in place; shapes may change from run to run; a run occupies the thread that calls it."""
+        cores = int(device.facts.get("cores", 1))
+        return Capabilities(
+            dtypes=DTYPES, dynamic_shapes=True, arena_in_place=True, seals=False, cancels=True, streams=max(1, cores)
+        )
 
     def lower(self, request: LowerRequest) -> LoweredGraph:
         """Optimise the graph with onnxruntime for `request.arch`; needs the package `onnx`."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfedge.backend.api import Array, Budget, GraphView
-from dpfedge.errors import BackendError, Unavailable
+from dpfedge.errors import BackendError, RunCancelled, Unavailable
 from dpfedge.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ class CpuBinding:
         self._fixed: dict[str, Array] = {}
         self._links: dict[str, str] = {}
         self._values: Any = None
+        self._options = runtime().RunOptions()
+        self._options.log_severity_level = 4  # a cancelled run is no error worth a line
         self._allocate(self._results)
 
     def set_input(self, name: str, array: Array) -> None:
@@ -198,10 +200,26 @@ class CpuBinding:
 
     def run(self) -> None:
         """Run once; outputs that onnxruntime allocates are new on each run."""
+        try:
+            self._run()
+        except BackendError as error:
+            if self._options.terminate:
+                raise RunCancelled("the run was cancelled", where=self._where) from error
+            raise
+
+    def cancel(self) -> None:
+        """End the run in progress before its next operator, and each later one until `rearm`."""
+        self._options.terminate = True
+
+    def rearm(self) -> None:
+        """Runs are allowed again."""
+        self._options.terminate = False
+
+    def _run(self) -> None:
         with mapped_errors(self._where):
             self._allocate(name for name in self._results if name not in self._fixed)
             self._values = None  # the last run's outputs end here, not behind this run's
-            self._executable.session.run_with_iobinding(self._io)
+            self._executable.session.run_with_iobinding(self._io, self._options)
             if len(self._fixed) == len(self._results) and not self._links:
                 return  # nothing came from onnxruntime, and asking costs a microsecond per output
             self._values = self._io.get_outputs()

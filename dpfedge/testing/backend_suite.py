@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conformance suite of backends: subclass `BackendSuite`, set `backend`, and pytest runs all of it.
+
+What is right comes from `dpfedge_reference`. Three things are told apart: a machine without the device (skipped with
+the backend's reason), what the backend will never do (`unsupported`, which must raise Unsupported) and what is broken
+for now (`expected_failures`, which must fail).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from dpfedge.backend.api import (
+    ABI,
+    Array,
+    Backend,
+    Binding,
+    Budget,
+    Cancels,
+    Device,
+    Executable,
+    GraphView,
+    cancelling,
+    missing,
+    sealing,
+)
+from dpfedge.errors import BackendError, RunCancelled, Unavailable, Unsupported, UsageError
+from dpfedge.link import Arena, LinkSpec
+from dpfedge.tensors import DTYPES
+from dpfedge.testing.cases import Case, cases
+from dpfedge.testing.loading import load, lowered, view
+from dpfedge.testing.measuring import difference, poisoned, resident_bytes
+from dpfedge.testing.models import WIDTH, affine, chain, decaying, heavy, right_affine, rows
+
+__all__ = ["BackendSuite"]
+
+_SIZES = (1, 5, 2, 17, 3, 16, 1)
+_CYCLES = 12
+_HEAVY_MIB = 16
+_SAME = 1e-4
+
+
+class BackendSuite:
+    """Everything a backend promises by the contract, tested on the first device of this machine."""
+
+    backend: ClassVar[Backend]
+    unsupported: ClassVar[Mapping[str, str]] = {}
+    """Pattern of a test's name (`op/LSTM/*`, `cancel`, …) → why it will never work; it must raise Unsupported."""
+    expected_failures: ClassVar[Mapping[str, str]] = {}
+    """Pattern → what is broken for now; the test fails once it passes."""
+    _seen: ClassVar[defaultdict[str, defaultdict[str, dict[str, str]]]] = defaultdict(lambda: defaultdict(dict))
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One test for each operator and dtype."""
+        if "case" in metafunc.fixturenames:
+            found = list(cases())
+            metafunc.parametrize("case", found, ids=[case.name for case in found])
+
+    @pytest.fixture(autouse=True)
+    def _expected(self, request: pytest.FixtureRequest) -> None:
+        reason = _match(self.expected_failures, _name(request))
+        if reason is not None:
+            request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+
+    @pytest.fixture
+    def device(self) -> Device:
+        """The first device of this machine; without one the test is skipped."""
+        try:
+            devices = self.backend.devices(Path("/"))
+        except Unavailable as error:
+            pytest.skip(f"unavailable: {error}")
+        if not devices:
+            pytest.skip(f"unavailable: backend {self.backend.name} finds no device on this machine")
+        return devices[0]
+
+    @pytest.fixture
+    def judged(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
+        """A context for the body of a test: plain, or one in which Unsupported must be raised."""
+        reason = _match(self.unsupported, _name(request))
+        return lambda: _judge(reason)
+
+    def test_contract__is_whole(self) -> None:
+        """Name, version, number of the contract, and every method."""
+        assert missing(self.backend) == ()
+        assert self.backend.abi == ABI
+        assert re.fullmatch(r"[a-z][a-z0-9_-]*", self.backend.name)
+        assert self.backend.version
+
+    def test_devices__of_another_machine_show_nothing_of_this_one(self, tmp_path: Path) -> None:
+        """An empty root is answered twice alike or refused by Unavailable, without a native library."""
+        try:
+            found = [self.backend.devices(tmp_path) for _ in range(2)]
+        except Unavailable:
+            return
+        assert found[0] == found[1]
+        assert all(device.backend == self.backend.name for device in found[0])
+        assert all(device.kind.startswith("cpu.") for device in found[0]), "a device without any file of it"
+
+    def test_device__is_described(self, device: Device) -> None:
+        """Ids are unique and belong to the backend; capabilities, health and identity hold what the contract says."""
+        devices = self.backend.devices(Path("/"))
+        can, health, seals = self.backend.capabilities(device), self.backend.health(device), sealing(self.backend)
+        assert len({one.id for one in devices}) == len(devices)
+        assert {one.backend for one in devices} == {self.backend.name}
+        assert can.dtypes
+        assert can.dtypes <= set(DTYPES)
+        assert min(can.streams, can.priorities) >= 1
+        assert 0 <= health.utilisation <= 1
+        assert 0 <= health.free_memory <= 1
+        if seals is not None:
+            identity = seals.identity(device)
+            assert identity == seals.identity(device)
+            assert all(isinstance(text, str) for text in (*identity.device.values(), *identity.libraries.values()))
+
+    def test_op__is_right(self, device: Device, judged: Callable[[], Any], case: Case) -> None:
+        """Its answer is the reference's, and every element of the caller's memory is written."""
+        from dpfedge_reference.evaluator import evaluate
+
+        wanted, seen = evaluate(case.model(), case.feeds), self._seen[type(self).__qualname__][case.op]
+        label = f"{case.line.title} {case.dtype}".strip()
+        seen[label] = "failed"
+        with judged():
+            executable = load(self.backend, device, case.model(wanted))
+            found = _run_in_place(executable, case.feeds, wanted)
+            for array, right in zip(found, wanted, strict=True):
+                off = difference(array, right)
+                assert off <= case.tolerance, f"off by {off:.2g}, allowed {case.tolerance:.2g}"
+            seen[label] = "right"
+            executable.close()
+            return
+        seen[label] = "unsupported"
+
+    def test_table__of_operators(self) -> None:
+        """Prints, for each operator, what came out of the tests before this one; see it with `pytest -s`."""
+        for op, row in sorted(self._seen[type(self).__qualname__].items()):
+            states = {state: [name for name, found in row.items() if found == state] for state in row.values()}
+            print(f"{op:32}", "; ".join(f"{state}: {', '.join(names)}" for state, names in states.items()))
+
+    def test_lower__gives_the_same_bytes(self, device: Device, judged: Callable[[], Any]) -> None:
+        """A package is the same however often it is compiled, and every weight needs a place."""
+        with judged():
+            first, second = (lowered(self.backend, device, affine("n")) for _ in range(2))
+            assert first.code == second.code
+            assert list(first.weights) == list(second.weights)
+            assert view(self.backend, first, "g").code == view(self.backend, second, "g").code
+            if first.weights:
+                with pytest.raises(BackendError):
+                    self.backend.finish(first, {})
+
+    def test_run__allocates(self, device: Device, judged: Callable[[], Any]) -> None:
+        """A plain run returns every output."""
+        with judged():
+            found = load(self.backend, device, affine(3)).run({"x": rows(3)})
+            _same(found, right_affine(rows(3)))
+
+    def test_dynamic_shapes__need_no_second_executable(self, device: Device, judged: Callable[[], Any]) -> None:
+        """One binding takes sizes up and down; where shapes are fixed, one graph for each size does."""
+        with judged():
+            dynamic = self.backend.capabilities(device).dynamic_shapes
+            once = load(self.backend, device, affine("n")).bind() if dynamic else None
+            for count in _SIZES:
+                call = once or load(self.backend, device, affine(count)).bind()
+                wanted = right_affine(rows(count))
+                y = poisoned(wanted["y"].shape, wanted["y"].dtype)
+                call.set_input("x", rows(count))
+                call.set_output("y", y)
+                call.run()
+                _same({"y": y, "z": call.output("z")}, wanted)
+
+    def test_link__carries_over(self, device: Device, judged: Callable[[], Any]) -> None:
+        """An output is the next run's input; setting that input again starts anew."""
+        with judged():
+            call = load(self.backend, device, decaying()).bind()
+            call.set_input("x", np.ones(4, np.float32))
+            call.link("next", "state")
+            for _ in range(2):
+                call.set_input("state", np.zeros(4, np.float32))
+                for wanted in (1.0, 1.5, 1.75):
+                    call.run()
+                    assert np.array_equal(call.output("next"), np.full(4, wanted, np.float32))
+
+    def test_arena__is_used_in_place(self, device: Device, judged: Callable[[], Any]) -> None:
+        """Input and output lie in a link's slots; new bytes in the same slot are seen without binding again."""
+        with judged():
+            if not self.backend.capabilities(device).arena_in_place:
+                raise Unsupported("inputs and outputs are copied", where=f"backend {self.backend.name}")
+            call = load(self.backend, device, affine(2)).bind()
+            size = 2 * WIDTH * 4
+            links = [LinkSpec("a.b", "a", "b", 2, size), LinkSpec("b.c", "b", "c", 2, size)]
+            with Arena.create(links, requests=1) as arena:
+                x, y = (_slot(arena, link) for link in ("a.b", "b.c"))
+                call.set_input("x", x)
+                call.set_output("y", y)
+                for seed in range(3):
+                    x[...], y[...] = rows(2, seed=seed), np.nan
+                    call.run()
+                    _same({"y": y}, {"y": right_affine(x)["y"]})
+                    assert call.output("y") is y
+                del call, x, y
+
+    def test_load_unload__returns_memory(self, device: Device, judged: Callable[[], Any]) -> None:
+        """Loading, running and closing again and again takes no more than once; a closed executable says so."""
+        with judged():
+            graph = view(self.backend, lowered(self.backend, device, heavy(_HEAVY_MIB)), "heavy")
+            free = 0.0
+            for cycle in range(_CYCLES + 4):
+                executable = self.backend.load(graph, device, Budget())
+                executable.run({"x": np.ones((1, 1024), np.float32)})
+                executable.close()
+                executable.close()
+                if cycle == 3:
+                    before, free = resident_bytes(), self.backend.health(device).free_memory
+            with pytest.raises(BackendError, match="heavy"):
+                executable.run({"x": np.ones((1, 1024), np.float32)})
+            leak = 2 * _HEAVY_MIB << 20
+            assert resident_bytes() - before < leak
+            if not device.unified_memory:  # elsewhere other processes move this figure
+                assert (free - self.backend.health(device).free_memory) * device.memory_bytes < leak
+
+    def test_concurrent__bindings_keep_apart(self, device: Device, judged: Callable[[], Any]) -> None:
+        """Four threads run one executable, each through a binding of its own."""
+        with judged():
+            executable = load(self.backend, device, affine(7), Budget(threads=2))
+
+            def work(seed: int) -> None:
+                call, x = executable.bind(), rows(7, seed=seed)
+                y = poisoned(x.shape, x.dtype)
+                call.set_input("x", x)
+                call.set_output("y", y)
+                for _ in range(50):
+                    call.run()
+                    _same({"y": y, "z": call.output("z")}, right_affine(x))
+
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(work, range(4)))
+
+    def test_cancel__ends_a_run(self, device: Device, judged: Callable[[], Any]) -> None:
+        """From another thread, on its way, for good until rearmed; afterwards answers are right again."""
+        with judged():
+            call = load(self.backend, device, chain(64, 256, 256)).bind()
+            stop = _stoppable(self.backend, device, call)
+            x, y = rows(256, 256), poisoned((256, 256), np.dtype(np.float32))
+            call.set_input("x", x)
+            call.set_output("y", y)
+            call.run()
+            wanted = y.copy()
+            assert any(_ended_on_its_way(call, stop, y, delay) for delay in np.linspace(0.002, 0.05, 40))
+            stop.cancel()
+            for _ in range(2):
+                with pytest.raises(RunCancelled):
+                    call.run()
+            stop.rearm()
+            call.run()
+            assert np.array_equal(y, wanted)
+
+    def test_errors__name_the_graph(self, device: Device, judged: Callable[[], Any]) -> None:
+        """What the caller does wrong is a BackendError with the graph's name, and the executable goes on working."""
+        with judged():
+            executable = load(self.backend, device, affine(2))
+            call = executable.bind()
+            wrong: dict[str, Callable[[], object]] = {
+                "another dtype": lambda: call.set_input("x", rows(2).astype(np.float64)),
+                "memory with holes": lambda: call.set_input("x", rows(4)[::2]),
+                "another dtype for an output": lambda: call.set_output("y", np.zeros((2, WIDTH), np.int32)),
+                "no such input": lambda: call.set_input("q", rows(2)),
+                "no such output": lambda: call.set_output("q", rows(2)),
+                "no such link": lambda: call.link("y", "q"),
+                "a missing input": lambda: executable.bind().run(),
+                "a missing feed": lambda: executable.run({}),
+                "another shape": lambda: executable.run({"x": rows(2, WIDTH - 1)}),
+                "an output before any run": lambda: executable.bind().output("y"),
+            }
+            for what, act in wrong.items():
+                with pytest.raises(BackendError) as caught:
+                    act()
+                assert "affine" in str(caught.value), what
+            _same(executable.run({"x": rows(2)}), right_affine(rows(2)))
+
+    def test_damaged__code_is_refused(self, device: Device, judged: Callable[[], Any]) -> None:
+        """Bytes that are no graph of this backend are a BackendError, not a crash."""
+        with judged():
+            good = view(self.backend, lowered(self.backend, device, affine(2)), "affine")
+            code = bytes(good.code)
+            for damaged in (b"", b"\x07nothing", code[: len(code) // 2], bytes(len(code))):
+                bad = GraphView("affine", memoryview(damaged), good.inputs, good.outputs, good.weights)
+                with pytest.raises(BackendError):
+                    self.backend.load(bad, device, Budget()).run({"x": rows(2)})
+
+    def test_priorities__all_end(self, device: Device, judged: Callable[[], Any]) -> None:
+        """Work of the first and the last urgency at once: both are right; where levels differ the first ends first."""
+        with pytest.raises(UsageError):
+            Budget(urgency=8)
+        with judged():
+            urgent, patient = (load(self.backend, device, chain(16, 64), Budget(urgency=u)) for u in (0, 7))
+            x = rows(64)
+            wanted = patient.run({"x": x})["y"]
+            started, order = threading.Event(), list[str]()
+
+            def background() -> None:
+                for _ in range(20):
+                    _same(patient.run({"x": x}), {"y": wanted})
+                    started.set()
+                order.append("patient")
+
+            with ThreadPoolExecutor(1) as pool:
+                done = pool.submit(background)
+                assert started.wait(60)
+                _same(urgent.run({"x": x}), {"y": wanted})
+                order.append("urgent")
+                done.result()
+            assert order == ["urgent", "patient"] or self.backend.capabilities(device).priorities == 1
+
+    def test_determinism__to_the_bit(self, device: Device, judged: Callable[[], Any]) -> None:
+        """The same input gives the same bytes: on each run, in each binding, after loading anew."""
+        with judged():
+            found = set()
+            for _ in range(2):
+                executable = load(self.backend, device, chain(8, 33), Budget(threads=2))
+                found |= {executable.run({"x": rows(33)})["y"].tobytes() for _ in range(5)}
+            assert len(found) == 1
+
+
+def _name(request: pytest.FixtureRequest) -> str:
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None and "case" in callspec.params:
+        return f"op/{callspec.params['case'].name}"
+    return str(request.node.originalname).removeprefix("test_").partition("__")[0]
+
+
+def _match(patterns: Mapping[str, str], name: str) -> str | None:
+    return next((reason for pattern, reason in patterns.items() if fnmatchcase(name, pattern)), None)
+
+
+@contextmanager
+def _judge(reason: str | None) -> Iterator[None]:
+    if reason is None:
+        yield
+        return
+    with pytest.raises(Unsupported) as caught:  # what works after all is taken off the list
+        yield
+    assert str(caught.value)
+
+
+def _run_in_place(executable: Executable, feeds: Mapping[str, Array], wanted: list[Array]) -> list[Array]:
+    call = executable.bind()
+    for name, array in feeds.items():
+        call.set_input(name, array)
+    found = [poisoned(array.shape, array.dtype) for array in wanted]
+    for spec, array in zip(executable.outputs, found, strict=True):
+        call.set_output(spec.name, array)
+    call.run()
+    return found
+
+
+def _same(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
+    for name, right in wanted.items():
+        assert difference(found[name], right) <= _SAME, name
+
+
+def _slot(arena: Arena, link: str) -> Array:
+    loan = arena.producer(link, 1).loan(2 * WIDTH * 4)
+    return np.frombuffer(loan.view, np.float32).reshape(2, WIDTH)
+
+
+def _stoppable(backend: Backend, device: Device, call: Binding) -> Cancels:
+    found = cancelling(call) if backend.capabilities(device).cancels else None
+    if found is None:
+        raise Unsupported("a run cannot be ended", where=f"backend {backend.name}")
+    return found
+
+
+def _ended_on_its_way(call: Binding, stop: Cancels, y: Array, delay: float) -> bool:
+    """Whether a cancel `delay` seconds after the start left the last output as it was."""
+    y[...] = np.nan
+    timer = threading.Timer(delay, stop.cancel)
+    timer.start()
+    try:
+        call.run()
+    except RunCancelled:
+        return bool(np.isnan(y).all())
+    finally:
+        timer.join()
+        stop.rearm()
+    return False

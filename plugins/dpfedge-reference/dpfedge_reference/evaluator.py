@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The evaluator: a model and the bytes of its sections in, `onnx.reference` with our operators added, out.
+
+It reads constants where they lie and opens no file.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx.external_data_helper import ExternalDataInfo
+from onnx.reference import ReferenceEvaluator
+
+from dpfedge.errors import BackendError
+from dpfedge_reference.attention import ATTENTION
+from dpfedge_reference.contrib import CONTRIB
+
+__all__ = ["evaluate", "mapped_errors", "prepare"]
+
+_FOREIGN = (
+    ArithmeticError, AssertionError, AttributeError, DecodeError, LookupError, MemoryError, NotImplementedError,
+    RuntimeError, TypeError, ValueError, struct.error,
+)  # fmt: skip
+
+
+@contextmanager
+def mapped_errors(where: str) -> Iterator[None]:
+    """Turn what NumPy, onnx and operators raise into a BackendError that names the graph."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():  # infinities are answers like others
+            warnings.simplefilter("ignore")
+            yield
+    except _FOREIGN as error:
+        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
+        raise BackendError(" ".join(f"{error}{cause}".split())[:400] or type(error).__name__, where=where) from error
+
+
+def prepare(model: onnx.ModelProto, sections: Mapping[str, memoryview]) -> ReferenceEvaluator:
+    """An evaluator of `model`; NotImplementedError or RuntimeError when an operator is unknown."""
+
+    class Mapped(ReferenceEvaluator):
+        def retrieve_external_data(self, initializer: onnx.TensorProto) -> np.ndarray[Any, Any]:
+            return _view(initializer, sections)
+
+    return Mapped(model, new_ops=[*CONTRIB, *ATTENTION])
+
+
+def _view(tensor: onnx.TensorProto, sections: Mapping[str, memoryview]) -> np.ndarray[Any, Any]:
+    info = ExternalDataInfo(tensor)
+    dtype, count = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), math.prod(tensor.dims)
+    offset, size = int(info.offset or 0), count * dtype.itemsize
+    section = sections.get(info.location)
+    if section is None or offset + size > section.nbytes:
+        raise ValueError(f"constant {tensor.name} lies outside the package: {info.location}, {offset} + {size} bytes")
+    return np.frombuffer(section, dtype, count, offset).reshape(tuple(tensor.dims))
+
+
+def evaluate(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """Every output of a model that has its constants inside; BackendError with what an operator said."""
+    with mapped_errors(f"graph {model.graph.name}"):
+        found: Any = prepare(model, {}).run(None, dict(feeds))
+        return [np.asarray(one) for one in found]

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backend reference against the suite for backends."""
+
+from dpfedge_reference import ReferenceBackend
+
+from dpfedge.testing.backend_suite import BackendSuite
+
+
+class TestReference(BackendSuite):
+    """All of it."""
+
+    backend = ReferenceBackend()
+    unsupported = {"cancel": "NumPy's calls cannot be ended"}  # noqa: RUF012

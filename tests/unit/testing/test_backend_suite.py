@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite finds what it is there to find: made-up backends with one fault each, run by it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dpfedge_reference import ReferenceBackend
+from dpfedge_reference.executable import ReferenceBinding, ReferenceExecutable
+
+from dpfedge.backend.api import Budget, Capabilities, Device, GraphView
+from dpfedge.errors import BackendError, Unavailable, Unsupported
+from dpfedge.testing import backend_suite
+from dpfedge.testing.backend_suite import BackendSuite
+from dpfedge.testing.cases import Case, cases
+
+ADD = next(case for case in cases() if case.name == "Add/f32")
+Fault = Callable[[ReferenceBinding], None]
+
+
+class Faulty(ReferenceBackend):
+    """The reference with something done to its binding after each run."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+
+    def load(self, graph: GraphView, device: Device, budget: Budget) -> ReferenceExecutable:
+        fault = self.fault
+
+        class Binding(ReferenceBinding):
+            def run(self) -> None:
+                super().run()
+                fault(self)
+
+        class Loaded(ReferenceExecutable):
+            def bind(self) -> ReferenceBinding:
+                return Binding(self)
+
+        return Loaded(graph)
+
+
+def suite(backend: ReferenceBackend) -> tuple[BackendSuite, Device]:
+    """The suite on a backend, and its device."""
+    made = type("Made", (BackendSuite,), {"backend": backend})()
+    return made, backend.devices(Path("/"))[0]
+
+
+def judged(reason: str | None = None) -> Callable[[], Any]:
+    """As the fixture of that name gives it."""
+    return lambda: backend_suite._judge(reason)
+
+
+def test_op__passes_when_right() -> None:
+    """The reference agrees with itself."""
+    made, device = suite(Faulty(lambda binding: None))
+
+    made.test_op__is_right(device, judged(), ADD)
+
+
+def _leave_one(binding: ReferenceBinding) -> None:
+    for array in binding._fixed.values():
+        array.reshape(-1)[-1:].view("u1")[...] = 0xA5
+
+
+def _off(binding: ReferenceBinding) -> None:
+    for array in binding._fixed.values():
+        array *= np.asarray(1.01, array.dtype)
+
+
+@pytest.mark.parametrize("fault", [_leave_one, _off])
+def test_op__finds_wrong_values(fault: Fault) -> None:
+    """An element that was not written, and an answer that is one percent off."""
+    made, device = suite(Faulty(fault))
+
+    with pytest.raises(AssertionError, match=r"off by|inf"):
+        made.test_op__is_right(device, judged(), ADD)
+
+
+def test_arena__finds_a_copy() -> None:
+    """A backend that keeps its own copy of the input answers for old bytes."""
+
+    class Copying(Faulty):
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> ReferenceExecutable:
+            loaded = super().load(graph, device, budget)
+            bind = loaded.bind
+
+            def copying() -> ReferenceBinding:
+                call = bind()
+                keep = call.set_input
+                call.set_input = lambda name, array: keep(name, array.copy())  # type: ignore[method-assign]
+                return call
+
+            loaded.bind = copying  # type: ignore[method-assign]
+            return loaded
+
+    made, device = suite(Copying(lambda binding: None))
+    with pytest.raises(AssertionError):
+        made.test_arena__is_used_in_place(device, judged())
+
+
+def test_unsupported__must_be_refused() -> None:
+    """What is listed as impossible and works is a stale entry; what is refused by the right error passes."""
+    made, device = suite(ReferenceBackend())
+
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        made.test_op__is_right(device, judged("no adder"), ADD)
+    made.test_cancel__ends_a_run(device, judged("NumPy"))
+    with pytest.raises(Unsupported, match="backend reference: a run cannot be ended"):
+        made.test_cancel__ends_a_run(device, judged())
+
+
+def test_match__by_pattern() -> None:
+    """The first pattern that fits gives the reason."""
+    patterns = {"op/Conv*/f16": "no halves", "cancel": "never"}
+
+    assert backend_suite._match(patterns, "op/Conv-1d/f16") == "no halves"
+    assert backend_suite._match(patterns, "op/Conv-1d/f32") is None
+    assert backend_suite._match(patterns, "cancel") == "never"
+
+
+FILE = """
+from pathlib import Path
+from dpfedge_reference import ReferenceBackend
+from dpfedge.errors import Unavailable
+from dpfedge.testing.backend_suite import BackendSuite
+
+class Gone(ReferenceBackend):
+    def devices(self, sysroot):
+        raise Unavailable("no driver", where="backend gone")
+
+class TestGone(BackendSuite):
+    backend = Gone()
+
+class TestMarked(BackendSuite):
+    backend = ReferenceBackend()
+    unsupported = {"cancel": "NumPy", "link": "stale"}
+    expected_failures = {"run": "works by now", "op/Add/f16": "works by now"}
+"""
+
+
+def test_suite__tells_three_things_apart(tmp_path: Path) -> None:
+    """Unavailable is skipped with the reason; stale entries of either list fail; the rest passes."""
+    (tmp_path / "test_made.py").write_text(FILE)
+    command = [sys.executable, "-m", "pytest", "-q", "-rsf", "-p", "no:cacheprovider", "-W", "error"]
+    paths = [str(path) for path in Path(__file__).parents[3].glob("plugins/dpfedge-reference")]
+    chosen = ["-k", "Add or link or run or cancel", "-o", f"pythonpath={paths[0]}", str(tmp_path)]
+
+    done = subprocess.run([*command, *chosen], cwd=tmp_path, capture_output=True, text=True)
+
+    assert "unavailable: backend gone: no driver" in done.stdout, done.stdout + done.stderr
+    failed = {line.split("::")[-1].split(" ")[0] for line in done.stdout.splitlines() if line.startswith("FAILED")}
+    assert failed == {"test_link__carries_over", "test_run__allocates", "test_op__is_right[Add/f16]"}
+    assert "XPASS(strict)" in done.stdout
+
+
+def test_devices__that_show_another_machine() -> None:
+    """A GPU that is listed for an empty root, where no file tells of one, is found out."""
+
+    class Leaking(ReferenceBackend):
+        def devices(self, sysroot: Path) -> Sequence[Device]:
+            return [Device("x:0", "reference", "gpu.nvidia", "x", "sm_90", frozenset(), 1)]
+
+    made, _ = suite(Leaking())
+    with pytest.raises(AssertionError, match="without any file of it"):
+        made.test_devices__of_another_machine_show_nothing_of_this_one(Path("/nonexistent"))
+
+
+def test_device__that_promises_nothing_known() -> None:
+    """Capabilities use dpfedge's names of dtypes."""
+
+    class Vague(ReferenceBackend):
+        def capabilities(self, device: Device) -> Capabilities:
+            return Capabilities(frozenset({"float"}), True, True)
+
+    made, device = suite(Vague())
+    with pytest.raises(AssertionError):
+        made.test_device__is_described(device)
+
+
+def test_errors__of_another_kind() -> None:
+    """A native error that was not mapped fails the suite."""
+
+    class Raw(Faulty):
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> ReferenceExecutable:
+            raise RuntimeError("native")
+
+    made, device = suite(Raw(lambda binding: None))
+    with pytest.raises(RuntimeError, match="native"):
+        made.test_damaged__code_is_refused(device, judged())
+
+
+def test_faulty__is_what_it_says() -> None:
+    """The errors these tests count on are the contract's."""
+    assert issubclass(Unavailable, BackendError)
+    assert isinstance(ADD, Case)

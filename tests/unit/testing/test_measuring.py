@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Differences, poison and memory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpfedge.testing.measuring import difference, poisoned, resident_bytes
+
+
+def test_difference__is_a_share_of_the_largest() -> None:
+    """Zero for equal arrays, NaN and infinity included; infinite where something cannot be compared."""
+    a = np.array([1.0, -4.0], np.float32)
+
+    assert difference(a, a) == 0
+    assert math.isclose(difference(a + np.float32(0.4), a), 0.1, rel_tol=1e-5)
+    assert difference(np.array([np.nan, np.inf]), np.array([np.nan, np.inf])) == 0
+    assert difference(np.zeros(0), np.zeros(0)) == 0
+    assert difference(np.array([True]), np.array([False])) > 0
+
+
+def test_difference__is_infinite_where_nothing_compares() -> None:
+    """Another dtype, another shape, or a NaN where a number belongs."""
+    a = np.array([1.0, 2.0], np.float32)
+
+    assert math.isinf(difference(a.astype(np.float64), a))
+    assert math.isinf(difference(a[:1], a))
+    assert math.isinf(difference(np.array([np.nan, 2.0], np.float32), a))
+
+
+def test_poisoned__is_no_likely_answer() -> None:
+    """Every byte is the pattern, whatever the dtype and rank."""
+    for shape in ((2, 3), (), (0, 4)):
+        assert set(poisoned(shape, np.dtype(np.float32)).tobytes()) <= {0xA5}
+
+
+def test_resident_bytes__counts_this_process() -> None:
+    """Memory that was touched is in it."""
+    before = resident_bytes()
+    kept = np.ones(32 << 20, np.uint8)
+
+    assert resident_bytes() - before > kept.nbytes // 2
