@@ -28,7 +28,8 @@
     │   ├── StageDied         the stage's process died while it held the request
     │   ├── InputError        the request's own data is wrong                      HTTP 400
     │   │   └── ContextLengthError   prompt and answer do not fit (both sizes)
-    │   └── Cancelled         the request was cancelled by its owner
+    │   ├── Cancelled         the request was cancelled by its owner
+    │   └── DeadlineExceeded  its deadline passed before it was answered           HTTP 504
     ├── RouteError            a routing table cannot be read or published
     │   └── NoInstance        no instance can serve the request; `health` says why    HTTP 503
     └── Busy                  every place for a request is taken                   HTTP 429
@@ -276,8 +277,10 @@ class NoInstance(RouteError):
 
     http_status = 503
 
-    def __init__(self, what: str, *, health: Mapping[str, Mapping[str, object]], **parts: object) -> None:
-        self.health = health
+    def __init__(
+        self, what: str, *, health: Mapping[str, Mapping[str, object]] | None = None, **parts: object
+    ) -> None:
+        self.health = health or {}
         super().__init__(what, **parts)  # type: ignore[arg-type]
 
 

@@ -34,7 +34,7 @@ def test_error__is_exported_and_in_the_tree(kind: type[DpfError]) -> None:
 def test_error__has_an_exit_code_and_a_status(kind: type[DpfError]) -> None:
     """Of those the command and the server know."""
     assert kind.exit_code in (1, 2, 3, 4, 5)
-    assert kind.http_status in (400, 429, 499, 500, 503)
+    assert kind.http_status in (400, 429, 499, 500, 503, 504)
 
 
 @pytest.mark.parametrize(
