@@ -60,12 +60,12 @@ class VoiceStage:
         self._title = _title(self._card, model.name)
         self._rate = int(self._card["audio"]["sample_rate"])
         self._phonemes = Phonemes(self._card["espeak"]["voice"], self._card["phoneme_id_map"])
+        self._phonemes.warm()  # a stage process loads the graphs meanwhile
         self._synthesiser, self._inputs = _synthesiser(model, self._config, budget)
         self._scratch = np.empty(self._config.chunk_frames * self._hop, np.float32)
 
     def warm(self) -> None:
-        """Speak a word into nothing, so that every graph and the phonemiser have run."""
-        self._phonemes.warm()
+        """Speak a word into nothing, so that every graph has run."""
         for samples in self._chunks("Ready.", 1.0, self._config.first_frames):
             write_pcm(samples, self._config.gain, self._scratch, np.empty(samples.size, np.int16))
 
