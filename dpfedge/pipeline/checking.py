@@ -40,8 +40,8 @@ class Checking:
     def _run(self) -> None:
         from dpfedge.package.verify import check_content
 
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # threads made by this one inherit it
         try:
+            _be_nice()
             check_content(self._package, is_weights, given_up=self._given_up.is_set)
         except PackageError as error:
             self._verdict.set_exception(error)
@@ -64,3 +64,10 @@ class Checking:
         """Give the check up if it goes on; nothing reads the package after this."""
         self._given_up.set()
         self._thread.join()
+
+
+def _be_nice() -> None:
+    """Threads made by this one inherit it; only what is nicer already is left as it is: back there is no way."""
+    thread = threading.get_native_id()
+    if os.getpriority(os.PRIO_PROCESS, thread) < _NICE:
+        os.setpriority(os.PRIO_PROCESS, thread, _NICE)

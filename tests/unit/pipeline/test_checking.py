@@ -110,3 +110,17 @@ def test_wait__never_waits_for_a_thread_that_broke(path: Path, monkeypatch: pyte
             checking.wait()
         assert not checking.passed
         checking.stop()
+
+
+def test_checking__in_a_process_that_is_nicer_already(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`nice -n 15 dpfedge serve` by somebody who may not go back to 10: it stays at 15, and nobody waits for ever."""
+
+    def refused(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("dpfedge.pipeline.checking.os.getpriority", lambda which, who: 15)
+    monkeypatch.setattr("dpfedge.pipeline.checking.os.setpriority", refused)
+    with open_package(path, check="fast") as package:
+        checking = Checking(package)
+        checking.wait()
+        checking.stop()
