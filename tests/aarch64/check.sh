@@ -99,6 +99,7 @@ make_package || { echo "aarch64: the package could not be compiled" >&2; exit 1;
 
 bash "$here/core.sh" >"$work/core.log" 2>&1 &
 core=$!
+trap 'kill "$core" 2>/dev/null || true' EXIT
 export ARM_KEEP=DPF_PAGE
 DPF_PAGE=4096 ARM_FACE=orin tested "a package on a device" 900 userland.py
 tested "unit tests: core, link, kills, packages" 900 tests/unit/test_core.py tests/unit/link tests/unit/package
