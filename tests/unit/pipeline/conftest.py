@@ -176,3 +176,19 @@ def start(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., A
 
     with starting(rig, monkeypatch) as begin:
         yield begin
+
+
+@pytest.fixture
+def threads(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Make a running drawn graph; it is stopped at the end. See `made_flow.py`."""
+    from made_flow import Threads
+
+    made: list[Threads] = []
+
+    def make(**changes: Any) -> Threads:
+        made.append(Threads(tmp_path, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

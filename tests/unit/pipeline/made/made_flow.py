@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from dpfedge.backend.api import Budget
 from dpfedge.errors import StageDied
 from dpfedge.pipeline.engine import Engine
+from dpfedge.pipeline.flow import Flow
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.plan import Plan
 from dpfedge.pipeline.prepare import PreparedFile
@@ -62,6 +66,7 @@ class Add(Each):
 class Once(Double):
     idempotent = False
 """
+THREE = np.array([1, 2, 3], np.float32)
 SECTION: dict[str, Any] = {
     "stages": {"double": {"kind": "code:Double"}, "add": {"kind": "code:Add"}},
     "links": [{"from": "double.doubled", "to": "add.numbers"}],
@@ -150,3 +155,20 @@ class Threads:
             runner.stop()
             thread.join()
         self.engine.stop()
+
+
+async def begin(graph: Threads, options: Any = None, *, deadline_s: float | None = None, urgency: int = 3) -> Flow:
+    flow = Flow(
+        graph.engine, options or {}, deadline_s=deadline_s, urgency=urgency,
+        opened=graph.flows.__setitem__, closed=lambda key: graph.flows.pop(key, None),
+    )  # fmt: skip
+    await flow.start()
+    return flow
+
+
+async def texts(flow: Flow) -> list[str]:
+    return [output.text async for output in flow.outputs() if output.port == "text"]
+
+
+def run(test: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(test, 30))
