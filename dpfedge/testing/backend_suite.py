@@ -11,10 +11,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,6 +37,7 @@ from dpfedge.errors import BackendError, RunCancelled, Unavailable, Unsupported,
 from dpfedge.link import Arena, LinkSpec
 from dpfedge.tensors import DTYPES
 from dpfedge.testing.cases import Case, cases
+from dpfedge.testing.judging import judge, match, name_of
 from dpfedge.testing.loading import load, lowered, view
 from dpfedge.testing.measuring import difference, poisoned, resident_bytes
 from dpfedge.testing.models import WIDTH, affine, chain, decaying, heavy, right_affine, rows
@@ -57,6 +56,8 @@ class BackendSuite:
     backend: ClassVar[Backend]
     unsupported: ClassVar[Mapping[str, str]] = {}
     """Pattern of a test's name (`op/LSTM/*`, `cancel`, …) → why it will never work; it must raise Unsupported."""
+    ops: ClassVar[Sequence[str]] = ("*",)
+    """Patterns of the operators it has (`MatMul*/f32`); all others must raise Unsupported."""
     expected_failures: ClassVar[Mapping[str, str]] = {}
     """Pattern → what is broken for now; the test fails once it passes."""
     _seen: ClassVar[defaultdict[str, defaultdict[str, dict[str, str]]]] = defaultdict(lambda: defaultdict(dict))
@@ -69,7 +70,7 @@ class BackendSuite:
 
     @pytest.fixture(autouse=True)
     def _expected(self, request: pytest.FixtureRequest) -> None:
-        reason = _match(self.expected_failures, _name(request))
+        reason = match(self.expected_failures, name_of(request))
         if reason is not None:
             request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
 
@@ -87,8 +88,11 @@ class BackendSuite:
     @pytest.fixture
     def judged(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
         """A context for the body of a test: plain, or one in which Unsupported must be raised."""
-        reason = _match(self.unsupported, _name(request))
-        return lambda: _judge(reason)
+        name = name_of(request)
+        reason = match(self.unsupported, name)
+        if reason is None and name.startswith("op/") and match({f"op/{op}": op for op in self.ops}, name) is None:
+            reason = "not among its operators"
+        return lambda: judge(reason)
 
     def test_contract__is_whole(self) -> None:
         """Name, version, number of the contract, and every method."""
@@ -105,7 +109,7 @@ class BackendSuite:
             return
         assert found[0] == found[1]
         assert all(device.backend == self.backend.name for device in found[0])
-        assert all(device.kind.startswith("cpu.") for device in found[0]), "a device without any file of it"
+        assert not [one for one in found[0] if one.kind.startswith(("gpu.", "dla."))], "a device without any file of it"
 
     def test_device__is_described(self, device: Device) -> None:
         """Ids are unique and belong to the backend; capabilities, health and identity hold what the contract says."""
@@ -329,27 +333,6 @@ class BackendSuite:
                 executable = load(self.backend, device, chain(8, 33), Budget(threads=2))
                 found |= {executable.run({"x": rows(33)})["y"].tobytes() for _ in range(5)}
             assert len(found) == 1
-
-
-def _name(request: pytest.FixtureRequest) -> str:
-    callspec = getattr(request.node, "callspec", None)
-    if callspec is not None and "case" in callspec.params:
-        return f"op/{callspec.params['case'].name}"
-    return str(request.node.originalname).removeprefix("test_").partition("__")[0]
-
-
-def _match(patterns: Mapping[str, str], name: str) -> str | None:
-    return next((reason for pattern, reason in patterns.items() if fnmatchcase(name, pattern)), None)
-
-
-@contextmanager
-def _judge(reason: str | None) -> Iterator[None]:
-    if reason is None:
-        yield
-        return
-    with pytest.raises(Unsupported) as caught:  # what works after all is taken off the list
-        yield
-    assert str(caught.value)
 
 
 def _run_in_place(executable: Executable, feeds: Mapping[str, Array], wanted: list[Array]) -> list[Array]:

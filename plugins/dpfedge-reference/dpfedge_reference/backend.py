@@ -24,7 +24,7 @@ from dpfedge.backend.api import (
 from dpfedge.backend.cpu_facts import cpu_facts
 
 if TYPE_CHECKING:
-    from dpfedge_reference.executable import ReferenceExecutable
+    from dpfedge.backend.host import HostExecutable
 
 __all__ = ["ReferenceBackend"]
 
@@ -66,15 +66,15 @@ class ReferenceBackend:
 
     def finish(self, lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
         """The graph with each constant addressed as (section name, offset, size)."""
-        from dpfedge_reference.lower import finish
+        from dpfedge.backend.onnx_graph import place_weights
 
-        return finish(lowered, places)
+        return place_weights(lowered.code, places)
 
-    def load(self, graph: GraphView, device: Device, budget: Budget) -> ReferenceExecutable:
+    def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
         """The graph with its constants viewed where the package maps them."""
-        from dpfedge_reference.executable import ReferenceExecutable
+        from dpfedge_reference.evaluator import load
 
-        return ReferenceExecutable(graph)
+        return load(graph)
 
     def health(self, device: Device) -> Health:
         """Load average over cores, and free over all memory, of the running machine."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,11 +19,13 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import ExternalDataInfo
 from onnx.reference import ReferenceEvaluator
 
+from dpfedge.backend.api import Array, GraphView
+from dpfedge.backend.host import HostExecutable
 from dpfedge.errors import BackendError
 from dpfedge_reference.attention import ATTENTION
 from dpfedge_reference.contrib import CONTRIB
 
-__all__ = ["evaluate", "mapped_errors", "prepare"]
+__all__ = ["evaluate", "load", "mapped_errors", "prepare"]
 
 _FOREIGN = (
     ArithmeticError, AssertionError, AttributeError, DecodeError, LookupError, MemoryError, NotImplementedError,
@@ -47,13 +49,13 @@ def prepare(model: onnx.ModelProto, sections: Mapping[str, memoryview]) -> Refer
     """An evaluator of `model`; NotImplementedError or RuntimeError when an operator is unknown."""
 
     class Mapped(ReferenceEvaluator):
-        def retrieve_external_data(self, initializer: onnx.TensorProto) -> np.ndarray[Any, Any]:
+        def retrieve_external_data(self, initializer: onnx.TensorProto) -> Array:
             return _view(initializer, sections)
 
     return Mapped(model, new_ops=[*CONTRIB, *ATTENTION])
 
 
-def _view(tensor: onnx.TensorProto, sections: Mapping[str, memoryview]) -> np.ndarray[Any, Any]:
+def _view(tensor: onnx.TensorProto, sections: Mapping[str, memoryview]) -> Array:
     info = ExternalDataInfo(tensor)
     dtype, count = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), math.prod(tensor.dims)
     offset, size = int(info.offset or 0), count * dtype.itemsize
@@ -63,8 +65,25 @@ def _view(tensor: onnx.TensorProto, sections: Mapping[str, memoryview]) -> np.nd
     return np.frombuffer(section, dtype, count, offset).reshape(tuple(tensor.dims))
 
 
-def evaluate(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+def evaluate(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     """Every output of a model that has its constants inside; BackendError with what an operator said."""
     with mapped_errors(f"graph {model.graph.name}"):
         found: Any = prepare(model, {}).run(None, dict(feeds))
         return [np.asarray(one) for one in found]
+
+
+def load(graph: GraphView) -> HostExecutable:
+    """A lowered graph with its constants viewed where the package maps them."""
+    where = f"graph {graph.name}"
+    with mapped_errors(where):
+        model = onnx.ModelProto.FromString(bytes(graph.code))
+        if not model.graph.node:
+            raise ValueError("there is no node in it")
+        evaluator = prepare(model, graph.weights)
+
+    def compute(feeds: Mapping[str, Array]) -> Sequence[Any]:
+        with mapped_errors(where):
+            found: Any = evaluator.run(None, dict(feeds))
+        return list(found)
+
+    return HostExecutable(graph, compute)

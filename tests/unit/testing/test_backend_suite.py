@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from dpfedge_reference import ReferenceBackend
-from dpfedge_reference.executable import ReferenceBinding, ReferenceExecutable
 
 from dpfedge.backend.api import Budget, Capabilities, Device, GraphView
+from dpfedge.backend.host import HostBinding, HostExecutable
 from dpfedge.errors import BackendError, Unavailable, Unsupported
-from dpfedge.testing import backend_suite
 from dpfedge.testing.backend_suite import BackendSuite
 from dpfedge.testing.cases import Case, cases
+from dpfedge.testing.judging import judge
 
 ADD = next(case for case in cases() if case.name == "Add/f32")
-Fault = Callable[[ReferenceBinding], None]
+Fault = Callable[[HostBinding], None]
 
 
 class Faulty(ReferenceBackend):
@@ -30,19 +30,17 @@ class Faulty(ReferenceBackend):
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
 
-    def load(self, graph: GraphView, device: Device, budget: Budget) -> ReferenceExecutable:
+    def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
         fault = self.fault
 
-        class Binding(ReferenceBinding):
+        class Binding(HostBinding):
             def run(self) -> None:
                 super().run()
                 fault(self)
 
-        class Loaded(ReferenceExecutable):
-            def bind(self) -> ReferenceBinding:
-                return Binding(self)
-
-        return Loaded(graph)
+        loaded = super().load(graph, device, budget)
+        loaded.bind = lambda: Binding(loaded)  # type: ignore[method-assign]
+        return loaded
 
 
 def suite(backend: ReferenceBackend) -> tuple[BackendSuite, Device]:
@@ -53,7 +51,7 @@ def suite(backend: ReferenceBackend) -> tuple[BackendSuite, Device]:
 
 def judged(reason: str | None = None) -> Callable[[], Any]:
     """As the fixture of that name gives it."""
-    return lambda: backend_suite._judge(reason)
+    return lambda: judge(reason)
 
 
 def test_op__passes_when_right() -> None:
@@ -63,12 +61,12 @@ def test_op__passes_when_right() -> None:
     made.test_op__is_right(device, judged(), ADD)
 
 
-def _leave_one(binding: ReferenceBinding) -> None:
+def _leave_one(binding: HostBinding) -> None:
     for array in binding._fixed.values():
         array.reshape(-1)[-1:].view("u1")[...] = 0xA5
 
 
-def _off(binding: ReferenceBinding) -> None:
+def _off(binding: HostBinding) -> None:
     for array in binding._fixed.values():
         array *= np.asarray(1.01, array.dtype)
 
@@ -86,11 +84,11 @@ def test_arena__finds_a_copy() -> None:
     """A backend that keeps its own copy of the input answers for old bytes."""
 
     class Copying(Faulty):
-        def load(self, graph: GraphView, device: Device, budget: Budget) -> ReferenceExecutable:
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
             loaded = super().load(graph, device, budget)
             bind = loaded.bind
 
-            def copying() -> ReferenceBinding:
+            def copying() -> HostBinding:
                 call = bind()
                 keep = call.set_input
                 call.set_input = lambda name, array: keep(name, array.copy())  # type: ignore[method-assign]
@@ -113,15 +111,6 @@ def test_unsupported__must_be_refused() -> None:
     made.test_cancel__ends_a_run(device, judged("NumPy"))
     with pytest.raises(Unsupported, match="backend reference: a run cannot be ended"):
         made.test_cancel__ends_a_run(device, judged())
-
-
-def test_match__by_pattern() -> None:
-    """The first pattern that fits gives the reason."""
-    patterns = {"op/Conv*/f16": "no halves", "cancel": "never"}
-
-    assert backend_suite._match(patterns, "op/Conv-1d/f16") == "no halves"
-    assert backend_suite._match(patterns, "op/Conv-1d/f32") is None
-    assert backend_suite._match(patterns, "cancel") == "never"
 
 
 FILE = """
@@ -187,7 +176,7 @@ def test_errors__of_another_kind() -> None:
     """A native error that was not mapped fails the suite."""
 
     class Raw(Faulty):
-        def load(self, graph: GraphView, device: Device, budget: Budget) -> ReferenceExecutable:
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
             raise RuntimeError("native")
 
     made, device = suite(Raw(lambda binding: None))

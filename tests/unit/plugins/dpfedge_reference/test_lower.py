@@ -42,24 +42,7 @@ def test_lower__unknown_operator(domain: str) -> None:
         ReferenceBackend().lower(request(helper.make_model(graph, opset_imports=opsets)))
 
 
-def test_lower__port_of_text() -> None:
-    """Links carry numbers."""
-    port = helper.make_tensor_value_info("x", TensorProto.STRING, [1])
-    out = helper.make_tensor_value_info("y", TensorProto.STRING, [1])
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "text", [port], [out])
-
-    with pytest.raises(Unsupported, match=r"port x.*found STRING"):
-        ReferenceBackend().lower(request(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])))
-
-
 def test_lower__no_graph() -> None:
     """Bytes that are no model."""
     with pytest.raises(BackendError, match="graph net"):
         ReferenceBackend().lower(LowerRequest("net", b"\x07x", "any", frozenset()))
-
-
-def test_finish__needs_every_place() -> None:
-    """A constant without one is named."""
-    backend = ReferenceBackend()
-    with pytest.raises(BackendError, match="weight has no place; found w"):
-        backend.finish(backend.lower(request(affine(1))), {})
