@@ -13,7 +13,7 @@ from typing import Any
 
 from dpfedge.cli.graph_view import graph_lines, graph_record
 from dpfedge.cli.trusting import shown
-from dpfedge.errors import FormatError
+from dpfedge.errors import FormatError, UsageError
 from dpfedge.hardware.source.root import label
 from dpfedge.package import Expression, Graph, Manifest, Package, Target
 from dpfedge.package.fields import CONTROL
@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the manifest in one of three forms, or the bill of materials."""
     if is_file(args.package):
+        if args.targets or args.sbom:
+            where = "--targets" if args.targets else "--sbom"
+            raise UsageError("a pipeline file has none", where=where, found=args.package, allowed="a package")
         _graph(_of_file(Path(args.package)), args.json)
         return 0
     with locate(args.package).open() as package:

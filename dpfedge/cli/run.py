@@ -12,6 +12,7 @@ from dpfedge.cli.observing import add_observe_arguments
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
 from dpfedge.errors import UsageError
 from dpfedge.runtime import Answer, Runtime
+from dpfedge.runtime.pipeline import is_file
 
 NAME = "run"
 HELP = (
@@ -54,6 +55,15 @@ def run(args: argparse.Namespace) -> int:
     """Ask and answer; exit code 1 when no speech was found."""
     if args.audio is None:
         return _graph(args)
+    if given := [
+        flag
+        for flag, value in (("--set", args.set), ("--send", args.send), ("--deadline-ms", args.deadline_ms))
+        if value
+    ]:
+        raise UsageError("only for drawn graphs", where=given[0], found="--audio beside it", remedy="leave out one")
+    if is_file(args.package):
+        remedy = "give its inputs with --send STAGE.PORT=@FILE"
+        raise UsageError("a drawn graph takes no --audio", where=str(args.package), remedy=remedy)
     if not args.audio.is_file():
         raise UsageError("no such audio file", where="--audio", found=str(args.audio))
     if args.out and not args.out.absolute().parent.is_dir():
@@ -73,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
 def _graph(args: argparse.Namespace) -> int:
     from dpfedge.cli.run_graph import is_drawn, run_graph
 
+    if args.out is not None:
+        raise UsageError("only for conversations", where="--out", remedy="outputs are printed; --json for programs")
     if not is_drawn(args.package):
         raise UsageError("a conversation needs speech", where=str(args.package), remedy="add --audio FILE")
     return run_graph(args)

@@ -119,6 +119,7 @@ def _value(text: str) -> Any:
 
 def _pair(word: str, flag: str) -> tuple[str, str]:
     place, equals, text = word.partition("=")
-    if not equals or "." not in place:
+    stage, _, name = place.partition(".")
+    if not (equals and stage and name):
         raise UsageError("wrong form", where=flag, found=word, allowed="STAGE.NAME=VALUE")
     return place, text

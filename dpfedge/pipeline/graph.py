@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpfedge.config import duration_ms, size_bytes
+from dpfedge.config import duration_ms, nearest, size_bytes
 from dpfedge.errors import ConfigError
 from dpfedge.link import LinkSpec
 from dpfedge.pipeline.links import CHAIN, Drawn, chain, draw, joins, loops
@@ -177,20 +177,28 @@ class _Reader:
         model = data.get("model", "")
         if not isinstance(model, str) or (kind.needs_model and not model):
             raise ConfigError("the stage names no model", where=where, allowed="model: NAME")
+        if model and self._folder is not None and model not in self._models:
+            allowed = ", ".join(self._models) or "none: the file names no package"
+            remedy = nearest(model, self._models) if self._models else "add package: FILE.dpfbin"
+            raise ConfigError("no such model", where=where, found=model, allowed=allowed, remedy=remedy)
         config = {key: value for key, value in data.items() if key not in NODE_KEYS}
         budget = (self._budgets.get("stages") or {}).get(name)
         ports = kind.ports(config, self._models.get(model))
-        return StageNode(name, kind, model, config, ports, budget_ns=_ns(budget))
+        return StageNode(name, kind, model, config, ports, budget_ns=self._ns(budget, f"stages.{name}"))
 
     def budgets(self) -> Budgets:
         start, memory = self._budgets.get("start"), self._budgets.get("memory")
-        return Budgets(
-            _ns(self._budgets.get("request")), _ns(start) / 1e9, size_bytes(memory) if memory is not None else 0
-        )
+        taken = 0 if memory is None else self._some(size_bytes(memory), "memory")
+        return Budgets(self._ns(self._budgets.get("request"), "request"), self._ns(start, "start") / 1e9, taken)
 
+    def _ns(self, text: Any, key: str) -> int:
+        return 0 if text is None else self._some(round(duration_ms(text) * 1e6), key)
 
-def _ns(text: Any) -> int:
-    return 0 if text is None else round(duration_ms(text) * 1e6)
+    def _some(self, number: int, key: str) -> int:
+        if number == 0:
+            remedy = "leave it out where there is no limit"
+            raise ConfigError("a budget of nothing", where=f"{self._where}: pipeline.budgets.{key}", remedy=remedy)
+        return number
 
 
 def _wired(node: StageNode, drawn: Drawn, sync: Mapping[str, Any] | None, where: str) -> StageNode:

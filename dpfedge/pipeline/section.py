@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfedge.config import check
+from dpfedge.errors import ConfigError
 from dpfedge.pipeline.ladder_schema import SCHEMA as LADDER_SCHEMA
 from dpfedge.stage.kinds import StageKind, find_kind
 from dpfedge.stage.sync_schema import SCHEMA as SYNC_SCHEMA
@@ -18,6 +19,8 @@ from dpfedge.stage.sync_schema import SCHEMA as SYNC_SCHEMA
 __all__ = ["FILE_SCHEMA", "NODE_KEYS", "SCHEMA", "check_pipeline"]
 
 _NAME = {"type": "string", "pattern": r"^[a-z][a-z0-9_-]{0,23}$", "examples": ["camera"]}
+_TAKEN = ("source", "sink", "runtime")
+"""What the ends of links that are the caller's are called, and who an error is of that is no stage's."""
 _PORT = {"type": "string", "pattern": r"^[a-z][a-z0-9_-]*\.[a-z][a-z0-9_-]*$", "examples": ["camera.frames"]}
 _DURATION = {"type": "string", "format": "duration", "examples": ["150ms"]}
 
@@ -88,6 +91,8 @@ def check_pipeline(section: Mapping[str, Any], where: str, folder: Path | None =
     for name, stage in stages.items():
         lines = getattr(stages, "where", None)
         place = lines(name) if lines else f"{where}: pipeline.stages.{name}"
+        if name in _TAKEN:
+            raise ConfigError("a stage cannot be called that", where=place, found=name, allowed="any other name")
         kind = kinds[name] = find_kind(str(stage.get("kind", name)), where=place, folder=folder)
         schema = kind.schema() or {"type": "object"}
         known = {**schema.get("properties", {}), **NODE_KEYS}

@@ -41,6 +41,7 @@ class Each:
     def each(self, io: RequestIO, message: Message) -> Steps:
         """Treat one message; it is released afterwards. `message.port` says where it came in.
 
+        A plain function, which yields nothing, will do where nothing is sent; the same holds for the methods below.
         An array of it that is kept keeps its slot of the link, too: copy what is to stay.
         """
         raise NotImplementedError
@@ -67,8 +68,8 @@ class Each:
         if io.inputs:
             count = yield from self._messages(io)
         else:
-            yield from self.produce(io)
-        yield from self.finish(io)
+            yield from self.produce(io) or ()
+        yield from self.finish(io) or ()
         yield from self.pass_on(io, Kind.END)
         span = (time.monotonic_ns() - started) / 1e6
         done = {"messages": count, "span_ms": span, **self.report(io)}
@@ -98,7 +99,7 @@ class Each:
                 with ending(message):
                     if message.kind is Kind.DATA and not io.cancelled(message.turn):
                         count += 1
-                        yield from self.each(io, message)
+                        yield from self.each(io, message) or ()
                     else:
                         inbox.mark(message)
                 yield from self.flush_when_due(io, inbox)
@@ -111,7 +112,7 @@ class Each:
         """Flush, and pass it on, once every open input was flushed."""
         if inbox.flushed and inbox.flushed >= inbox.open:
             inbox.flushed.clear()
-            yield from self.flush(io)
+            yield from self.flush(io) or ()
             yield from self.pass_on(io, Kind.FLUSH)
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpfedge.backend.api import Budget
-from dpfedge.errors import ConfigError
+from dpfedge.errors import ConfigError, DpfError
 from dpfedge.stage.api import Stage
 from dpfedge.stage.ports import Ports
 
@@ -72,7 +74,7 @@ def find_kind(name: str, *, where: str, folder: Path | None = None) -> StageKind
             "two distributions offer the kind", where=where, found=f"{name} in {places}", remedy="remove one"
         )
     if found:
-        return _of_class(name, found[0].load, where)
+        return _of_class(name, lambda: _foreign(found[0].load, "cannot be imported", where, name), where)
     more = sorted(point.name for point in entry_points(group=GROUP))
     allowed = ", ".join([*BUILT_IN, *more]) + ", or MODULE:CLASS in a pipeline file"
     raise ConfigError("unknown stage kind", where=where, found=name, allowed=allowed, remedy=_nearest(name, more))
@@ -105,10 +107,39 @@ def _of_class(name: str, load: Callable[[], Any], where: str) -> StageKind:
             "the stage has no ports", where=where, found=name,
             remedy="give the class an attribute `ports = Ports(inputs={...}, outputs={...})`",
         )  # fmt: skip
-    make = ports if callable(ports) else lambda config, model: ports
+    make = partial(_made, ports, where, name) if callable(ports) else lambda config, model: ports
     idempotent = bool(getattr(kind, "idempotent", True))
     schema = lambda: getattr(kind, "SCHEMA", None)  # noqa: E731
     return StageKind(name, make, lambda: kind, schema, syncs=hasattr(kind, "sync"), idempotent=idempotent)
+
+
+def _made(
+    ports: Callable[..., Any], where: str, name: str, config: Mapping[str, Any], model: Mapping[str, Any] | None
+) -> Ports:
+    made = _foreign(lambda: ports(config, model), "cannot say its ports", where, name)
+    if not isinstance(made, Ports):
+        found = f"{name} makes {type(made).__name__}"
+        raise ConfigError(
+            "the stage has no ports", where=where, found=found, allowed="Ports(inputs={...}, outputs={...})"
+        )
+    return made
+
+
+def _foreign(call: Callable[[], Any], what: str, where: str, name: str) -> Any:
+    """What somebody's own code gives; ConfigError says what it raised, and on which of its lines."""
+    try:
+        return call()
+    except DpfError:
+        raise
+    except (Exception, SystemExit) as error:  # it is not known here what such code raises
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        found = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
+        remedy = None
+        if isinstance(error, ImportError):
+            remedy = "a module beside a pipeline file imports what is installed, and no other module beside it"
+        raise ConfigError(
+            f"the code of the stage {what}", where=where, found=f"{name}: {found}", remedy=remedy
+        ) from error
 
 
 def _in_folder(name: str, where: str, folder: Path | None) -> Any:
@@ -116,7 +147,7 @@ def _in_folder(name: str, where: str, folder: Path | None) -> Any:
     if folder is None:
         remedy = "install the code as a distribution with an entry point in the group dpfedge.stages"
         raise ConfigError("a package names no code of its own", where=where, found=name, remedy=remedy)
-    module = _module(module_name, where, folder)
+    module = _foreign(lambda: _module(module_name, where, folder), "cannot be imported", where, name)
     kind = getattr(module, class_name, None)
     if kind is None:
         raise ConfigError("the module has no such class", where=where, found=name)

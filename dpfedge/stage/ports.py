@@ -6,6 +6,7 @@ Nothing is converted between ports: a cast, a resample or another layout is a st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -17,6 +18,8 @@ from dpfedge.tensors import DTYPE_BYTES, DTYPES
 __all__ = ["RANK_MAX", "Dim", "Port", "Ports", "accepts", "difference", "text_port"]
 
 SLOTS_MAX = 4096  # of a link
+SINK = "sink"  # the output to the caller
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,23}")
 RANK_MAX = 3  # of a message; the descriptor has place for no more
 
 
@@ -85,6 +88,14 @@ class Ports:
     outputs: Mapping[str, Port] = field(default_factory=dict)
     control: tuple[int, int] = (8, 32 * KIB)
     sink: tuple[int, int] = (16, 8 * KIB)
+
+    def __post_init__(self) -> None:
+        for name, port in (*self.inputs.items(), *self.outputs.items()):
+            if not isinstance(port, Port):
+                raise ConfigError("not a port", where=f"port {name}", found=type(port).__name__, allowed="Port(...)")
+            if not isinstance(name, str) or not _NAME.fullmatch(name) or name == SINK:
+                allowed = f"{_NAME.pattern}, but not {SINK}, which every stage has"
+                raise ConfigError("a port cannot be called that", found=repr(name), allowed=allowed)
 
 
 def text_port(nbytes: int, slots: int = 8, *, optional: bool = False) -> Port:

@@ -36,7 +36,7 @@ class Sets(Each):
         try:
             count = yield from self._sets(io, join)
             join.close()
-            yield from self.finish(io)
+            yield from self.finish(io) or ()
             yield from self.pass_on(io, Kind.END)
             dropped = {port: row.dropped for port, row in join.counts.items() if row.dropped}
             done = {"messages": count, "dropped": dropped, **self.report(io)}
@@ -55,7 +55,7 @@ class Sets(Each):
                 self._put(io, join, message, inbox)
                 while (found := join.take()) is not None:
                     count += 1
-                    yield from self.together(io, found)
+                    yield from self.together(io, found) or ()
                     yield Wait.STEP
                 yield from self.flush_when_due(io, inbox)
         finally:

@@ -116,3 +116,10 @@ def test_inspect__sidecar_and_prefix(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["inspect", str(path), "--targets"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:] == ["  llm: prefix of 2 tokens in prefix", "    device/arch: x86-64-v3"]
+
+
+@pytest.mark.parametrize("flag", ["--targets", "--sbom"])
+def test_inspect__what_a_pipeline_file_has_not(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not ignored."""
+    assert main(["inspect", "p.yaml", flag]) == 2
+    assert f"{flag}: a pipeline file has none; found p.yaml; allowed a package" in capsys.readouterr().err

@@ -85,3 +85,18 @@ def test_run__of_a_missing_file(capsys: Output) -> None:
     """Exit 2 before anything is started."""
     assert main(["run", "x.dpfbin", "--audio", "missing.wav"]) == 2
     assert "--audio: no such audio file; found missing.wav" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "error"),
+    [
+        ("x.dpfbin", ["--audio", "q.wav", "--send", "a.b=c"], "--send: only for drawn graphs; found --audio beside it"),
+        ("x.dpfbin", ["--audio", "q.wav", "--deadline-ms", "5"], "--deadline-ms: only for drawn graphs"),
+        ("x.yaml", ["--audio", "q.wav"], "x.yaml: a drawn graph takes no --audio; give its inputs with --send"),
+        ("x.yaml", ["--out", "a.wav"], "--out: only for conversations"),
+    ],
+)
+def test_run__options_of_the_other_kind(package: str, words: list[str], error: str, capsys: Output) -> None:
+    """None is ignored."""
+    assert main(["run", package, *words]) == 2
+    assert error in capsys.readouterr().err

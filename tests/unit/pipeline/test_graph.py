@@ -111,6 +111,8 @@ def test_drawn__stages_in_order_with_ports_and_budgets(tmp_path: Path) -> None:
     [
         ({"budgets": {"memory": "16KiB"}}, r"more memory than the budget.*of them link.*allowed 16384 bytes"),
         ({"budgets": {"stages": {"c": "1s"}}}, "no such stage; found c; allowed b, a"),
+        ({"budgets": {"request": "0s"}}, "pipeline.budgets.request: a budget of nothing; leave it out"),
+        ({"budgets": {"memory": "0B"}}, "budgets.memory: a budget of nothing"),
         ({"stages": {**DRAWN["stages"], "b": {"kind": "code:B", "sync": {"lead": "nmbers"}}}}, "no such input.*nmbers"),
     ],
 )

@@ -52,6 +52,7 @@ def test_section__that_is_right(tmp_path: Path) -> None:
         ("slots: 4", "polcy: newest", r"p\.yaml:6: unknown key 'polcy'.*did you mean policy"),
         ("request: 2s", "request: 2", r"p\.yaml:7: budgets\.request.*write it like"),
         ("mine: {kind", "Mine: {kind", r"p\.yaml:4: stages\.Mine: wrong form"),
+        ("mine: {kind", "sink: {kind", r"p\.yaml:4: a stage cannot be called that; found sink"),
         ('"code:Mine"', "mine", r"p\.yaml:4: unknown stage kind; found mine"),
     ],
 )

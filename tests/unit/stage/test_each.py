@@ -88,6 +88,29 @@ def test_flush__when_every_open_input_was_flushed(driver: Any) -> None:
     assert io.of(Kind.DATA, "out") == ["x", "held x"]
 
 
+def test_each__may_be_a_plain_function(driver: Any) -> None:
+    """Where nothing is sent there is nothing to wait for."""
+
+    class Adds(Echo):
+        total = 0
+
+        def each(self, io: RequestIO, message: Message) -> Any:
+            self.total += int(message.text())
+
+        def flush(self, io: RequestIO) -> Any:
+            self.total *= 10
+
+        def finish(self, io: RequestIO) -> Any:
+            self.total += 1
+
+    io, stage = _io(driver, "a"), Adds(None, {}, Budget())
+    for kind, payload in ((Kind.DATA, "1"), (Kind.DATA, "2"), (Kind.FLUSH, None), (Kind.END, None)):
+        _put(io, "a", kind, payload)
+    driver.drive(stage.request(io), io)
+    assert stage.total == 31
+    assert io.of(Kind.DONE) != []
+
+
 def test_produce__of_a_stage_without_inputs(driver: Any) -> None:
     """What it makes, the end, DONE."""
     io = _io(driver)

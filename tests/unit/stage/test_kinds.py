@@ -73,6 +73,30 @@ def test_kind__that_is_not_there(tmp_path: Path, name: str, words: str) -> None:
         find_kind(name, where="x", folder=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("lib:X", r"x: the code of the stage cannot be imported; found lib:X: ModuleNotFoundError: .* no other module"),
+        ("half:X", r"found half:X: SyntaxError"),
+        ("ends:X", r"found ends:X: SystemExit: 3 \(ends.py, line 1\)"),
+        (
+            "odd:Raises",
+            r"the code of the stage cannot say its ports; found odd:Raises: KeyError: 'no' \(odd.py, line 5\)",
+        ),
+        ("odd:Five", r"the stage has no ports; found odd:Five makes int; allowed Ports"),
+    ],
+)
+def test_class__whose_code_is_wrong(tmp_path: Path, name: str, words: str) -> None:
+    """Where, what it raised, and on which line; never a traceback."""
+    (tmp_path / "lib.py").write_text("import odd\n")
+    (tmp_path / "half.py").write_text("def (\n")
+    (tmp_path / "ends.py").write_text("raise SystemExit(3)\n")
+    lines = ("class Five:", "    ports = lambda config, model: 5", "class Raises:", "    def ports(config, model):")
+    (tmp_path / "odd.py").write_text("\n".join((*lines, "        return config['no']")))
+    with pytest.raises(ConfigError, match=words):
+        find_kind(name, where="x", folder=tmp_path).ports({}, None)
+
+
 def test_class__of_a_package() -> None:
     """A package is data: what it runs is installed, or part of dpfedge."""
     with pytest.raises(ConfigError, match=r"a package names no code of its own.*entry point"):

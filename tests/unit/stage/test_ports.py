@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpfedge.errors import ConfigError
-from dpfedge.stage.ports import Dim, Port, difference, text_port
+from dpfedge.stage.ports import Dim, Port, Ports, difference, text_port
 
 FRAME = Port("u8", (Dim("height", 16, 1080), Dim("width", 16, 1920), 3), rate=30.0, layout="hwc", unit="rgb")
 
@@ -62,3 +62,16 @@ def test_port__that_no_link_can_be_of(slots: int) -> None:
     """As many slots as a pipeline may write."""
     with pytest.raises(ConfigError, match="allowed 2 to 4096"):
         Port("u8", (1,), slots=slots)
+
+
+@pytest.mark.parametrize("name", ["", "in.put", "UP", "x" * 25, "sink", 5])
+def test_ports__of_a_name_that_no_link_can_say(name: Any) -> None:
+    """A pipeline could not write it down, or means something else by it."""
+    with pytest.raises(ConfigError, match="a port cannot be called that"):
+        Ports(outputs={name: FRAME})
+
+
+def test_ports__of_something_else() -> None:
+    """A dtype alone is no port."""
+    with pytest.raises(ConfigError, match=r"port a: not a port; found str; allowed Port\(\.\.\.\)"):
+        Ports({"a": "f32"})  # type: ignore[dict-item]
