@@ -15,7 +15,7 @@ cpu=${ARM_CPU:-cortex-a76}
 python=/usr/bin/$(basename "$(ls "$root"/usr/bin/python3.[0-9]* | grep -E '3\.[0-9]+$' | head -1)")
 face=${ARM_FACE:-plain}
 settings=("QEMU_CPU=$cpu" ORT_DISABLE_TELEMETRY=1 HOME=/tmp LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 TMPDIR=/tmp)
-for name in ${ARM_KEEP:-}; do settings+=("$name=${!name}"); done
+for name in ${ARM_KEEP:-}; do settings+=("$name=${!name:-}"); done
 [ -z "${ARM_PAGE:-}" ] || settings+=("QEMU_PAGESIZE=$ARM_PAGE")
 
 inside() { # in the namespaces: this process is number 1 of its own

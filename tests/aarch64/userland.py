@@ -78,7 +78,7 @@ def test_machine__is_the_one_that_is_meant() -> None:
     """An aarch64 process, from the wheel, with the page size that was asked for."""
     assert platform.machine() == "aarch64"
     assert "site" in Path(dpfedge.__file__).parts
-    assert int(os.environ.get("DPF_PAGE", "4096")) == mmap.PAGESIZE
+    assert int(os.environ["DPF_PAGE"]) == mmap.PAGESIZE
 
 
 def test_package__is_read() -> None:
