@@ -28,6 +28,7 @@ WAITED = "it waited for input"
 """Part of what a stage says that passed a deadline without anything to do."""
 
 _SPACE_WAIT_NS = 5_000_000
+_STARVED_AFTER, _LEAST = 16, 7
 Report = Callable[[Mapping[str, Any]], None]
 
 
@@ -78,6 +79,7 @@ class StageRunner:
         self._failures: deque[tuple[int, int, Mapping[str, Any]]] = deque()
         self._settling: Steps | None = stage.settle() if isinstance(stage, Settles) else None
         self._stopping = False
+        self._turns = 0
 
     def stop(self) -> None:
         """End `run` after the step in progress; callable from a signal handler."""
@@ -107,14 +109,13 @@ class StageRunner:
         return self._settling is not None
 
     def turn_over(self) -> bool:
-        """Poll links and step every runnable request once; True when nothing is left to do now."""
+        """Poll links and step the most urgent requests once; True when nothing is left to do now."""
         self._drain(self._source)
         for consumer, port in self._inputs:
             self._drain(consumer, port)
         self._drop_dead()
         self._flush_failures()
-        wanting = [(active.io.urgency, key) for key, active in self._active.items() if self._wants_step(active)]
-        for _, key in sorted(wanting, key=lambda pair: pair[0]) if len(wanting) > 1 else wanting:
+        for key in self._next():
             self._step(key)
         return not any(self._runnable(active) for active in self._active.values())
 
@@ -183,6 +184,24 @@ class StageRunner:
         self._over = {key for key in self._over if live(key)}
 
     # --- steps ---
+
+    def _next(self) -> list[int]:
+        """The most urgent of those that want a step, and those that end, or only look for space.
+
+        The others get one step in `_STARVED_AFTER`: what an urgent one waits for may be theirs to give back.
+        """
+        wanting = {key: active for key, active in self._active.items() if self._wants_step(active)}
+        if len(wanting) < 2:
+            return list(wanting)
+        at_work = [active.io.urgency for active in wanting.values() if active.wait is not Wait.SPACE]
+        first, self._turns = min(at_work, default=0), self._turns + 1
+        if self._turns % _STARVED_AFTER == 0:
+            first = _LEAST
+        chosen = [key for key, active in wanting.items() if active.io.urgency <= first or self._cheap(active)]
+        return sorted(chosen, key=lambda key: wanting[key].io.urgency)
+
+    def _cheap(self, active: _Active) -> bool:
+        return active.wait is Wait.SPACE or _expired(active) or self._newly_cancelled(active)
 
     def _wants_step(self, active: _Active) -> bool:
         return active.wait is Wait.SPACE or self._runnable(active)

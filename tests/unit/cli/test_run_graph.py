@@ -24,7 +24,7 @@ def test_options__by_stage() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("word", ["camera.source", "source=x", "=x"])
+@pytest.mark.parametrize("word", ["camera.source", "source=x", "=x", "camera.=x", ".source=x"])
 def test_options__of_a_wrong_form(word: str) -> None:
     """The form is shown."""
     with pytest.raises(UsageError, match=r"allowed STAGE\.NAME=VALUE"):
