@@ -120,6 +120,9 @@ class Units:
         for state in one.stages.values():
             state.pid = pid
         self.loop.watch(pidfd, partial(self._died, one))
+        for message in one.early:
+            self._ready(one, message["ready"], message)
+        one.early.clear()
 
     def zygote_gone(self) -> bool:
         """Nothing can be forked; whoever waited for a process waits for the next zygote, if a stage has ever served."""
@@ -195,14 +198,10 @@ class Units:
             self._stages[message["stage"]].error = message["error"]
         elif "event" in message:
             self._event(message["stage"], **message["event"])
-        elif self._known(unit):
+        elif unit.pidfd < 0:
+            unit.early.append(message)  # a quick stage may be ready before the zygote could say which process it is
+        else:
             self._ready(unit, message["ready"], message)
-
-    def _known(self, unit: Unit) -> bool:
-        """Whether the process is known; a quick stage may be ready before the zygote could say which it is."""
-        while unit.pidfd < 0 and self.keeper.alive:
-            self.keeper.hear()
-        return unit.pidfd >= 0
 
     def _ready(self, unit: Unit, name: str, message: Mapping[str, Any]) -> None:
         state = unit.stages[name]
@@ -320,6 +319,7 @@ class Units:
             unit.channel.close()
             unit.channel = None
         unit.pid = 0
+        unit.early.clear()
         for state in unit.stages.values():
             state.pid = 0
 

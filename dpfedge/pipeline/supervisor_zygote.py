@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from dpfedge.pipeline.parent import Zygote
-from dpfedge.pipeline.supervisor_loop import Loop, readable
+from dpfedge.pipeline.supervisor_loop import Loop
 from dpfedge.pipeline.unit import BACK_OFF_S, Deaths
 from dpfedge.pipeline.wire import receive_message, send_message
 
@@ -58,7 +58,7 @@ class ZygoteKeeper:
 
     def _introduce(self) -> None:
         assert self._zygote is not None
-        self._loop.watch(self._zygote.control, self._readable)
+        self._loop.watch(self._zygote.control, self._hear)
         self._send(self._setup, self._files)
 
     def ask(self, command: Mapping[str, Any], channel: int) -> None:
@@ -72,14 +72,8 @@ class ZygoteKeeper:
         except OSError:
             return  # it is gone already; its socket says so in the next round
 
-    def _readable(self) -> None:
-        if self._zygote is not None and readable(self._zygote.control):  # nobody has heard it in this same round
-            self.hear()
-
-    def hear(self) -> None:
-        """Wait for one answer of it and pass it on; nothing without a zygote."""
-        if self._zygote is None:
-            return
+    def _hear(self) -> None:
+        assert self._zygote is not None
         message, files = receive_message(self._zygote.control)
         if not message:
             self._gone(self._zygote)

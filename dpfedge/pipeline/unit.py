@@ -93,6 +93,8 @@ class Unit:
     channel: socket.socket | None = None
     serial: int = 0
     """Which process of the unit this is; it rises with every start."""
+    early: list[Mapping[str, Any]] = field(default_factory=list)
+    """What its stages said before anybody knew its pid."""
     deaths: Deaths = field(default_factory=Deaths)
     died_at: float = 0.0
     """time.monotonic() of the death it is not back from; 0 when it is, or did not die."""

@@ -153,6 +153,17 @@ def test_restart__without_a_descriptor_is_tried_again(make: Make, monkeypatch: p
     assert pipeline.one.stages["llm"].restarts == 3
 
 
+@pytest.mark.parametrize("placement", [{}, SHARED])
+def test_stage__ready_before_its_process_is_known(make: Make, placement: Any) -> None:
+    """What it said waits until the zygote has told who it is; so does its death."""
+    pipeline = make({"tells late": hangs}, placement=placement)
+    pipeline.one.wait_ready()
+    pipeline.kill("llm")
+    pipeline.watch.wait("ready", "llm", 2)
+
+    assert pipeline.one.stages["llm"].facts["pid"] == pipeline.one.stages["llm"].pid
+
+
 # --- what stages tell ---
 
 

@@ -57,7 +57,6 @@ def test_keeper__passes_commands_and_answers_on() -> None:
 
     keeper.close()
     keeper.close()
-    keeper.hear()
     assert not keeper.alive
     ours.close()
     theirs.close()

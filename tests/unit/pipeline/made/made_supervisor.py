@@ -40,11 +40,12 @@ class ToyZygote:
     def __init__(self, behaviour: dict[str, Behaviour] | None = None) -> None:
         self.behaviour = behaviour or {}
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here = os.getpid()
         pid = os.fork()
         if pid == 0:
             self.control.close()
             try:
-                self._serve(theirs)
+                self._serve(theirs, here)
             finally:
                 os._exit(0)
         theirs.close()
@@ -57,8 +58,9 @@ class ToyZygote:
             os.waitpid(self.process.pid, 0)
             self.process.pid = 0
 
-    def _serve(self, control: socket.socket) -> None:
-        _die_with(os.getppid())
+    def _serve(self, control: socket.socket, parent: int) -> None:
+        _die_with(parent)
+        here = os.getpid()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         if not receive_message(control)[0]:
             return
@@ -72,10 +74,12 @@ class ToyZygote:
             pid = os.fork()
             if pid == 0:
                 control.close()
-                _die_with(os.getppid())
+                _die_with(here)
                 self._live(command[0]["stages"], socket.socket(fileno=channel_fd))
                 os._exit(0)
             os.close(channel_fd)
+            if "tells late" in self.behaviour:
+                time.sleep(0.1)
             try:
                 pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
