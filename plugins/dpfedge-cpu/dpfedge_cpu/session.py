@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfedge.backend.api import Array, Budget, GraphView
-from dpfedge.errors import BackendError, RunCancelled, Unavailable
+from dpfedge.errors import BackendError, RunCancelled, Unavailable, Unsupported
 from dpfedge.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -42,6 +42,15 @@ def runtime() -> Any:
     return onnxruntime
 
 
+# an operator, a version or a dtype of one that this onnxruntime was not built with
+_LACKING = (
+    "NOT_IMPLEMENTED",
+    "is not a registered function/op",
+    "is under development",
+    "Unsupported model IR version",
+)
+
+
 def _native_errors() -> tuple[type[BaseException], ...]:
     from onnxruntime.capi import onnxruntime_pybind11_state as native
 
@@ -52,11 +61,13 @@ def _native_errors() -> tuple[type[BaseException], ...]:
 
 @contextmanager
 def mapped_errors(where: str) -> Iterator[None]:
-    """Turn every error of onnxruntime into a BackendError that names the graph."""
+    """Turn every error of onnxruntime into a BackendError that names the graph; Unsupported where it lacks a kernel."""
     try:
         yield
     except _native_errors() as error:
-        raise BackendError(" ".join(str(error).split()), where=where) from error
+        text = " ".join(str(error).split())
+        lacking = any(phrase in text for phrase in _LACKING)
+        raise (Unsupported if lacking else BackendError)(text, where=where) from error
 
 
 def _affinities(budget: Budget) -> str | None:

@@ -28,7 +28,7 @@ from dpfedge_reference.contrib import CONTRIB
 __all__ = ["evaluate", "load", "mapped_errors", "prepare"]
 
 _FOREIGN = (
-    ArithmeticError, AssertionError, AttributeError, DecodeError, LookupError, MemoryError, NotImplementedError,
+    ArithmeticError, AssertionError, AttributeError, DecodeError, ImportError, LookupError, MemoryError, NotImplementedError,
     RuntimeError, TypeError, ValueError, struct.error,
 )  # fmt: skip
 
