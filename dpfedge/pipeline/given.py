@@ -12,13 +12,13 @@ from dpfedge.backend.api import Array
 from dpfedge.config import nearest
 from dpfedge.errors import InputError
 from dpfedge.pipeline.graph import Graph
-from dpfedge.pipeline.messages import encoded
+from dpfedge.pipeline.messages import TURN_MAX, encoded
 from dpfedge.stage.ports import accepts
 from dpfedge.tensors import dtype_name
 
 __all__ = ["check_options", "message_for", "place_of"]
 
-_TURN_MAX, _TIME_MAX = 2**32 - 1, 2**63 - 1
+_TIME_MAX = 2**63 - 1
 
 
 def check_options(graph: Graph, options: Mapping[str, Any]) -> None:
@@ -48,7 +48,7 @@ def place_of(graph: Graph, port: str) -> tuple[str, str]:
 def message_for(graph: Graph, port: str, data: Any, turn: int, captured_ns: int) -> Array | bytes:
     """`data` as it goes into the link: a text and a map as bytes, an array as it is."""
     stage, name = place_of(graph, port)
-    for word, number, most in (("turn", turn, _TURN_MAX), ("captured_ns", captured_ns, _TIME_MAX)):
+    for word, number, most in (("turn", turn, TURN_MAX), ("captured_ns", captured_ns, _TIME_MAX)):
         if type(number) is not int or not 0 <= number <= most:
             raise InputError(
                 f"{word} is out of range", where=port, found=number, allowed=f"a whole number, 0 to {most}"

@@ -13,7 +13,7 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge.errors import StageError, WouldBlock
 from dpfedge.link import LAST, Arena, Loan, Producer
-from dpfedge.pipeline.messages import LinkMessage, crowded, encoded, send_bytes
+from dpfedge.pipeline.messages import TURN_MAX, LinkMessage, crowded, encoded, send_bytes
 from dpfedge.pipeline.newest import MARKS
 from dpfedge.stage.api import Kind, Mode, Steps, Wait
 from dpfedge.stage.ports import Port, accepts
@@ -157,7 +157,10 @@ class LinkIO:
         return self._bytes(port, kind, encoded(data, f"port {port}"), turn, last, captured_ns)
 
     def _bytes(self, port: str, kind: Kind, data: bytes, turn: int, last: bool, captured_ns: int) -> Steps:
-        producer, self.turn = self._output(port), turn
+        producer = self._output(port)
+        if not 0 <= turn <= TURN_MAX:
+            raise StageError("no turn", where=f"port {port}", found=turn, allowed=f"0 to {TURN_MAX}")
+        self.turn = turn
         if kind is Kind.DATA:
             self._check(port, "bytes", (len(data),))
         while True:

@@ -14,7 +14,10 @@ from dpfedge.link import LAST, PARTIAL, Lease, Producer
 from dpfedge.stage.api import Kind
 from dpfedge.tensors import DTYPE_CODES, dtype_name
 
-__all__ = ["LinkMessage", "crowded", "encoded", "send_array", "send_bytes", "send_map", "send_text"]
+__all__ = ["TURN_MAX", "LinkMessage", "crowded", "encoded", "send_array", "send_bytes", "send_map", "send_text"]
+
+
+TURN_MAX = 2**32 - 1
 
 
 class LinkMessage:

@@ -35,7 +35,7 @@ from dpfedge.pipeline.stage_record import StageRecord
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Adjusts, Stage
 from dpfedge.stage.each import Each
-from dpfedge.stage.failure import describe
+from dpfedge.stage.failure import describe, raised
 from dpfedge.stage.kinds import find_kind
 
 if TYPE_CHECKING:
@@ -101,15 +101,21 @@ class _Unit:
             code = -1
         except DpfError as error:
             print(f"dpfedge: stage {name}: {error}", file=sys.stderr, flush=True)
-            with contextlib.suppress(BrokenPipeError):
-                send_message(self._channel, {"error": describe(error, name), "stage": name})
+            self._tell(name, error, str(error))
         except BrokenPipeError:
             code = 0  # the supervisor is gone; nobody is left to be told
         finally:
-            if sys.exc_info()[0] is not None:
+            if (bug := sys.exc_info()[1]) is not None:
                 traceback.print_exc()
+                found, remedy = raised(bug), "the traceback is on stderr"
+                self._tell(name, StageError("its code raised an exception", found=found, remedy=remedy), found)
             if code >= 0:
                 _end(code)
+
+    def _tell(self, name: str, error: DpfError, found: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            send_message(self._channel, {"error": describe(error, name), "stage": name})
+            send_message(self._channel, {"event": {"what": "raised", "found": found}, "stage": name})
 
     def _serve(self, record: StageRecord, row: Mapping[str, Any]) -> None:
         name, started = record.name, time.monotonic_ns()

@@ -40,6 +40,7 @@ class Dispatcher:
         self.open: dict[int, Waiting] = {}
         """Request key → who waits for it."""
         self.observer: Observer | None = None
+        self._raised: dict[str, str] = {}
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` on the loop soon; a closed loop has nothing to do any more."""
@@ -52,7 +53,9 @@ class Dispatcher:
         return all(isinstance(one, Rests) and one.resting(stage) for one in requests)
 
     def happened(self, stage: str, event: Mapping[str, Any]) -> None:
-        """Tell the observer, on the loop."""
+        """Tell the observer, on the loop; what its code raised is part of the stage's death."""
+        if event.get("what") == "raised":
+            self._raised[stage] = str(event.get("found"))
         if self.observer is not None:
             self.observer.happened(stage, event)
 
@@ -72,6 +75,9 @@ class Dispatcher:
     def _died(self, name: str) -> None:
         if self.observer is not None:
             self.observer.stage_died(name)
-        error = StageDied("its process died while it held the request", stage=name, remedy="it is restarted; try again")
+        error = StageDied(
+            "its process died while it held the request", stage=name, found=self._raised.pop(name, None),
+            remedy="it is restarted; try again",
+        )  # fmt: skip
         for request in tuple(self.open.values()):
             request.stage_died(name, error)

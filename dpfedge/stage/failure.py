@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from dpfedge import errors
-from dpfedge.errors import Busy, DpfError, StageError
+from dpfedge.errors import Busy, DpfError, NoInstance, StageError
 from dpfedge.limits import ERROR_PART_MAX_BYTES
 
-__all__ = ["describe", "rebuild"]
+__all__ = ["describe", "raised", "rebuild"]
 
 _PARTS = ("where", "found", "allowed", "remedy")
 
@@ -23,10 +25,17 @@ def describe(error: DpfError, stage: str) -> dict[str, Any]:
     return {"stage": stage, "type": type(error).__name__, "what": _cut(error.what), **shown, **extra}
 
 
+def raised(error: BaseException) -> str:
+    """What somebody's code raised, and where: `KeyError: 'a' (stages.py, line 7)`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {_cut(str(error))}{place}"
+
+
 def rebuild(data: Mapping[str, Any]) -> DpfError:
     """The error of a map, as the class it was; StageError for a class this version does not know."""
     kind = getattr(errors, str(data.get("type")), None)
-    if not (isinstance(kind, type) and issubclass(kind, DpfError)):
+    if not (isinstance(kind, type) and issubclass(kind, DpfError)) or kind is NoInstance:  # of no stage
         kind = StageError
     parts = {name: data[name] for name in _PARTS if data.get(name) is not None}
     what = str(data.get("what") or "failed")

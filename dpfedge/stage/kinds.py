@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Any
 from dpfedge.backend.api import Budget
 from dpfedge.errors import ConfigError, DpfError
 from dpfedge.stage.api import Stage
+from dpfedge.stage.failure import raised
 from dpfedge.stage.ports import Ports
 
 __all__ = ["BUILT_IN", "GROUP", "StageKind", "find_kind"]
@@ -132,13 +132,11 @@ def _foreign(call: Callable[[], Any], what: str, where: str, name: str) -> Any:
     except DpfError:
         raise
     except (Exception, SystemExit) as error:  # it is not known here what such code raises
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        found = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
         remedy = None
         if isinstance(error, ImportError):
             remedy = "a module beside a pipeline file imports what is installed, and no other module beside it"
         raise ConfigError(
-            f"the code of the stage {what}", where=where, found=f"{name}: {found}", remedy=remedy
+            f"the code of the stage {what}", where=where, found=f"{name}: {raised(error)}", remedy=remedy
         ) from error
 
 

@@ -203,6 +203,14 @@ def _typed(rig: Any, port: Port) -> LinkIO:
     return LinkIO(rig.arena, {"sink": rig.arena.producer("llm.sink", 1)}, key, options, ports={"sink": port})
 
 
+@pytest.mark.parametrize("turn", [-1, 2**32])
+def test_turn__that_cannot_be(io: LinkIO, turn: int) -> None:
+    """A failure that is told of it could not be sent either."""
+    with pytest.raises(StageError, match=f"port sink: no turn; found {turn}; allowed 0 to 4294967295"):
+        next(io.text("sink", Kind.DATA, "x", turn=turn))
+    assert io.turn == 0
+
+
 @pytest.mark.parametrize("rows", [5, -1])
 def test_slot__of_fewer_rows(rig: Any, io: LinkIO, rows: int) -> None:
     """What lies behind the loan is not the stage's to show."""

@@ -84,7 +84,11 @@ def test_stage__with_a_bug_ends_with_a_traceback(start: Start, capfd: pytest.Cap
     pid, channel = start(config={"bug": 1})
 
     assert code_of(pid) == 1
-    assert receive_message(channel) == ({}, [])
+    told, event, end = (receive_message(channel)[0] for _ in range(3))
+    assert (told["error"]["what"], told["stage"]) == ("its code raised an exception", "llm")
+    assert event["event"]["found"].startswith("ZeroDivisionError: ")
+    assert "(made_stage.py, line" in event["event"]["found"]
+    assert end == {}
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 

@@ -42,6 +42,27 @@ def test_death__is_told_to_every_request_on_the_loop() -> None:
     assert [request.told for request in asyncio.run(test())] == [[("llm", "llm", here)]] * 2
 
 
+def test_death__says_what_the_code_raised() -> None:
+    """Once; the next death may have another reason."""
+
+    async def test() -> list[Any]:
+        found: list[Any] = []
+
+        class Notes(Waits):
+            def stage_died(self, stage: str, error: Any) -> None:
+                found.append(error.found)
+
+        one = Dispatcher(asyncio.get_running_loop())
+        one.open[1] = Notes()
+        one.happened("llm", {"what": "raised", "found": "KeyError: 'a' (stages.py, line 7)"})
+        for _ in range(2):
+            one.stage_died("llm")
+            await asyncio.sleep(0)
+        return found
+
+    assert asyncio.run(test()) == ["KeyError: 'a' (stages.py, line 7)", None]
+
+
 def test_death__after_the_loop_was_closed() -> None:
     """Every request went with it."""
     loop = asyncio.new_event_loop()

@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import json
+import re
 
 import cbor2
 import pytest
 
 from dpfedge import errors
-from dpfedge.errors import Busy, ContextLengthError, DpfError, InputError, LinkError, StageDied, StageError
+from dpfedge.errors import Busy, ContextLengthError, DpfError, InputError, LinkError, NoInstance, StageDied, StageError
 from dpfedge.limits import ERROR_PART_MAX_BYTES
-from dpfedge.stage.failure import describe, rebuild
+from dpfedge.stage.failure import describe, raised, rebuild
 
 EVERY = [
-    kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type) and issubclass(kind, DpfError)
+    kind
+    for name in errors.__all__
+    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, DpfError) and kind is not NoInstance
 ]
+"""A router alone has a NoInstance."""
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -72,3 +76,12 @@ def test_context_length__is_still_the_callers_mistake() -> None:
 
     assert (after.http_status, after.found, after.allowed) == (400, "9", "8")
     assert not isinstance(after, StageDied)
+
+
+def test_raised__says_what_and_where() -> None:
+    """The innermost place, by its file's name; an exception that was not raised has none."""
+    try:
+        {}["a"]
+    except KeyError as error:
+        assert re.fullmatch(r"KeyError: 'a' \(test_failure\.py, line \d+\)", raised(error))
+    assert raised(ValueError("x")) == "ValueError: x"
