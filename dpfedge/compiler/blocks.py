@@ -60,6 +60,16 @@ class Blocks:
             result += self.offsets[..., None]
         return np.asarray(result.reshape(self.shape), np.float32)
 
+    def column(self, index: int) -> Floats:
+        """f32[rows] of one column, without its offsets."""
+        at, place = divmod(index, self.block)
+        zeros = self.zeros
+        if zeros is not None:
+            bit = at * self.bits
+            zeros = zeros[:, bit // 8 : bit // 8 + 1] >> np.uint8(bit % 8)
+        one = Blocks(self.bits, self.codes[:, at : at + 1], self.scales[:, at : at + 1], None, zeros, self.block)
+        return one.values()[:, place]
+
     @staticmethod
     def stack(parts: list[Blocks]) -> Blocks:
         """One matrix of all rows; parts must agree in form and columns."""

@@ -18,6 +18,7 @@ from onnx import numpy_helper
 
 from dpfedge.compiler.decoder import build_decoder
 from dpfedge.compiler.decoder.decisions import decisions
+from dpfedge.compiler.decoder.loud import Loud, listen, text_ids
 from dpfedge.compiler.decoder.opened import FOLDER_FILES, GGUF_FILES, open_decoder
 from dpfedge.compiler.formats import KEEP, Form, FormedSource
 from dpfedge.compiler.generic import import_graphs
@@ -114,14 +115,20 @@ def _decoder(files: Mapping[str, Path], options: Options) -> Imported:
     shape = opened.shape
     context = min(2048, shape.trained_context) if options.context is None else options.context
     source = FormedSource(opened.source, options.form)
-    graph = build_decoder(source, shape, context=context, mode=options.mode, spill=options.spill)
+    loud = Loud()
+    if options.mode == "fast":
+        ids = text_ids(opened.assets["tokenizer.json"], context, shape.vocabulary)
+        loud = listen(
+            lambda path: build_decoder(source, shape, context=len(ids), mode="exact", spill=path), shape, ids
+        )  # fmt: skip
+    graph = build_decoder(source, shape, context=context, mode=options.mode, loud=loud, spill=options.spill)
     config = {
         "name": opened.name, "architecture": shape.architecture, "mode": options.mode, "context": context,
         "trained_context": shape.trained_context, "layers": shape.layers, "heads": shape.heads,
         "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary,
         **opened.ids,
     }  # fmt: skip
-    notes = (*decisions(source, shape, options.mode, context), *source.decisions)
+    notes = (*decisions(source, shape, options.mode, context, loud), *source.decisions)
     return Imported({"llm": graph}, config, opened.assets, {}, notes, 8 * shape.layers * shape.kv_width * context)
 
 

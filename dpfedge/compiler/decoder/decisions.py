@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from dpfedge.compiler.decoder.loud import Loud
 from dpfedge.compiler.decoder.shape import DecoderShape
 from dpfedge.compiler.decoder.source import TensorSource
 from dpfedge.compiler.importer.ggml import FORMATS
@@ -17,7 +18,9 @@ _GROUPS = {**_FUSED, "attn_output": ("attn_output",), "ffn_down": ("ffn_down",)}
 _MODES = {"exact": "activations stay float32", "fast": "activations are quantised to 8 bits per block"}
 
 
-def decisions(source: TensorSource, shape: DecoderShape, mode: str, context: int) -> tuple[tuple[str, str], ...]:
+def decisions(
+    source: TensorSource, shape: DecoderShape, mode: str, context: int, loud: Loud
+) -> tuple[tuple[str, str], ...]:
     """(choice, rule) pairs of one imported decoder."""
     notes = [_group(source, "embedding", ["token_embd.weight"])]
     for group, parts in _GROUPS.items():
@@ -34,8 +37,25 @@ def decisions(source: TensorSource, shape: DecoderShape, mode: str, context: int
         count = sum(shape.local)
         notes.append((f"window={shape.window}", f"{count} of {shape.layers} layers see this many tokens"))
     notes.append((f"mode={mode}", _MODES[mode]))
+    notes += _apart(loud)
     notes.append((f"cache=f32×{context}", "written in place by GroupQueryAttention"))
     return tuple(notes)
+
+
+def _apart(loud: Loud) -> list[tuple[str, str]]:
+    """What fast mode rounds apart or not at all."""
+    notes = []
+    for part, channels in (("hidden", loud.hidden), ("head", loud.head)):
+        if channels:
+            rule = "loud on made-up text: kept out of the rounding, added in float32"
+            notes.append((f"{part}.loud={','.join(map(str, channels))}", rule))
+    if loud.whole:
+        rule = "activations stay float32 in these layers, whose rounding weighs most, where a target can afford it"
+        notes.append((f"whole={','.join(map(str, loud.whole))}", rule))
+    if loud.spikes:
+        rule = "what exceeds its usual size is rounded in a row of its own"
+        notes.append((f"ffn_down.spikes=apart in {len(loud.spikes) - len(loud.whole)} layers", rule))
+    return notes
 
 
 def _group(source: TensorSource, group: str, names: Iterable[str]) -> tuple[str, str]:

@@ -6,14 +6,15 @@ Attention is GroupQueryAttention with a KV cache bound in place. It makes no tok
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 from dpfedge.compiler.blocks import Blocks
-from dpfedge.compiler.decoder.linear import Linear, Weight
+from dpfedge.compiler.decoder.linear import QUIET, Linear, Weight
+from dpfedge.compiler.decoder.loud import Loud
 from dpfedge.compiler.decoder.rotary import rotary_angles
 from dpfedge.compiler.decoder.shape import DecoderShape
 from dpfedge.compiler.decoder.source import TensorSource
@@ -29,11 +30,18 @@ _FACTORS = "rope_freqs.weight"
 
 
 def build_decoder(
-    source: TensorSource, shape: DecoderShape, *, context: int, mode: str = "fast", spill: Path | None = None
+    source: TensorSource,
+    shape: DecoderShape,
+    *,
+    context: int,
+    mode: str = "fast",
+    loud: Loud | None = None,
+    spill: Path | None = None,
 ) -> onnx.ModelProto:
     """The graph `llm` (ports: dpfedge/compiler/GRAPHS.md) for at most `context` tokens; `mode` is `exact` or `fast`.
 
-    With `spill`, its matrices go to that file (see `Nodes`).
+    What is `loud` is kept out of the rounding that fast mode does. With `spill`, its matrices go to that file (see
+    `Nodes`).
     """
     if mode not in MODES:
         raise ModelError("unknown mode", where=source.where, found=mode, allowed=", ".join(MODES))
@@ -41,18 +49,18 @@ def build_decoder(
         raise ModelError(
             "context is out of range", where=source.where, found=context, allowed=f"1 to {shape.trained_context}"
         )
-    return _Decoder(source, shape, context, MODES[mode], spill).build()
+    return _Decoder(source, shape, context, MODES[mode], loud or Loud(), spill).build()
 
 
 class _Decoder:
     """One graph under construction; hidden states are [n, width]."""
 
     def __init__(
-        self, source: TensorSource, shape: DecoderShape, context: int, accuracy: int, spill: Path | None
+        self, source: TensorSource, shape: DecoderShape, context: int, accuracy: int, loud: Loud, spill: Path | None
     ) -> None:
-        self.source, self.shape, self.context = source, shape, context
+        self.source, self.shape, self.context, self.loud = source, shape, context, loud
         self.nodes = Nodes("llm", spill)
-        self.linear = Linear(self.nodes, accuracy)
+        self.linear, self.whole = Linear(self.nodes, accuracy), Linear(self.nodes, MODES["exact"])
         self.used: set[str] = {_FACTORS}
         self.biased = shape.habits.biases or "blk.0.attn_q.bias" in source.names
 
@@ -149,37 +157,45 @@ class _Decoder:
         whole = nodes.constant("whole_row", np.array([-1, width], np.int64))
         return nodes.add("Reshape", [nodes.add("Add", parts, "embedded_shifted"), whole], "embedded_rows")
 
-    def _plain_norm(self, name: str, x: str, size: int) -> str:
+    def _plain_norm(self, name: str, x: str, size: int, quiet: Sequence[int] = ()) -> str:
         """RMS norm along the last axis."""
-        gamma = self.nodes.constant(f"{name}.weight", self._vector(f"{name}.weight", size))
+        gamma = self._gamma(name, size, quiet)
         return self.nodes.add("SimplifiedLayerNormalization", [x, gamma], name, axis=-1, epsilon=self.shape.epsilon)
 
-    def _norm(self, name: str, residual: str, skip: str) -> tuple[str, str]:
+    def _gamma(self, name: str, size: int, quiet: Sequence[int]) -> str:
+        values = self._vector(f"{name}.weight", size).copy()
+        values[list(quiet)] /= np.float32(QUIET)
+        return self.nodes.constant(f"{name}.weight", values)
+
+    def _norm(self, name: str, residual: str, skip: str, quiet: Sequence[int]) -> tuple[str, str]:
         """(normalised, new residual) of residual + skip."""
         if not skip:
-            return self._plain_norm(name, residual, self.shape.width), residual
+            return self._plain_norm(name, residual, self.shape.width, quiet), residual
         nodes, total = self.nodes, f"{name}.sum"
-        gamma = nodes.constant(f"{name}.weight", self._vector(f"{name}.weight", self.shape.width))
+        gamma = self._gamma(name, self.shape.width, quiet)
         nodes.add("SkipSimplifiedLayerNormalization", [residual, skip, gamma], name, outputs=[name, "", "", total],
                   domain=MICROSOFT, epsilon=self.shape.epsilon)  # fmt: skip
         return name, total
 
     def _layer(self, layer: int, residual: str, skip: str) -> tuple[str, str]:
-        shape, base = self.shape, f"blk.{layer}"
-        normed, residual = self._norm(f"{base}.attn_norm", residual, skip)
+        shape, base, quiet = self.shape, f"blk.{layer}", self.loud.hidden
+        normed, residual = self._norm(f"{base}.attn_norm", residual, skip, quiet)
         skip = self._attention(layer, normed)
         if shape.habits.post_norms:
             skip = self._plain_norm(f"{base}.post_attention_norm", skip, shape.width)
-        normed, residual = self._norm(f"{base}.ffn_norm", residual, skip)
-        skip = self._feed_forward(base, normed)
+        normed, residual = self._norm(f"{base}.ffn_norm", residual, skip, quiet)
+        skip = self._feed_forward(layer, normed)
         if shape.habits.post_norms:
             skip = self._plain_norm(f"{base}.post_ffw_norm", skip, shape.width)
         return residual, skip
 
+    def _linear(self, layer: int) -> Linear:
+        return self.whole if layer in self.loud.whole else self.linear
+
     def _attention(self, layer: int, x: str) -> str:
         nodes, shape, base = self.nodes, self.shape, f"blk.{layer}"
         tables = ["rotary_local_cos", "rotary_local_sin"] if shape.local[layer] else ["rotary_cos", "rotary_sin"]
-        inputs = [*self._queries_keys_values(base, x), f"past_key_values.{layer}.key",
+        inputs = [*self._queries_keys_values(layer, x), f"past_key_values.{layer}.key",
                   f"past_key_values.{layer}.value", "last_position", "total_length", *tables]  # fmt: skip
         attended = f"{base}.attended"
         window = {"local_window_size": shape.window} if shape.local[layer] else {}
@@ -188,16 +204,16 @@ class _Decoder:
                   outputs=[attended, f"present.{layer}.key", f"present.{layer}.value"])  # fmt: skip
         rows = nodes.add("Reshape", [attended, "rows_shape"], f"{base}.rows")
         output = self._weight(f"{base}.attn_output", shape.width, shape.query_width)
-        return self.linear.product(f"{base}.attn_output", rows, output)
+        return self._linear(layer).product(f"{base}.attn_output", rows, output)
 
-    def _queries_keys_values(self, base: str, x: str) -> list[str]:
+    def _queries_keys_values(self, layer: int, x: str) -> list[str]:
         """The first three inputs of GroupQueryAttention: packed, or apart where heads are normalised."""
-        nodes, shape = self.nodes, self.shape
+        nodes, shape, base = self.nodes, self.shape, f"blk.{layer}"
         weights = [
             self._weight(f"{base}.attn_{part}", rows, shape.width, biased=self.biased)
             for part, rows in (("q", shape.query_width), ("k", shape.kv_width), ("v", shape.kv_width))
         ]
-        products = self.linear.fused(f"{base}.qkv", x, weights)
+        products = self._linear(layer).fused(f"{base}.qkv", x, weights, self.loud.hidden)
         packed = products[0] if len(products) == 1 else nodes.add("Concat", products, f"{base}.qkv", axis=-1)
         if not shape.habits.head_norms:
             return [nodes.add("Reshape", [packed, "packed_shape"], f"{base}.packed"), "", ""]
@@ -212,10 +228,10 @@ class _Decoder:
         heads = self.nodes.add("Reshape", [x, "heads_shape"], f"{name}.heads")
         return self.nodes.add("Reshape", [self._plain_norm(name, heads, self.shape.head_dim), shape], f"{name}.rows")
 
-    def _feed_forward(self, base: str, x: str) -> str:
-        nodes, shape = self.nodes, self.shape
+    def _feed_forward(self, layer: int, x: str) -> str:
+        nodes, shape, base = self.nodes, self.shape, f"blk.{layer}"
         weights = [self._weight(f"{base}.ffn_{part}", shape.hidden, shape.width) for part in ("gate", "up")]
-        products = self.linear.fused(f"{base}.gate_up", x, weights)
+        products = self._linear(layer).fused(f"{base}.gate_up", x, weights, self.loud.hidden)
         if len(products) == 1:
             gate, up = f"{base}.gate", f"{base}.up"
             nodes.add("Split", products, f"{base}.split", outputs=[gate, up], axis=-1, num_outputs=2)
@@ -226,9 +242,9 @@ class _Decoder:
         else:
             active = nodes.add("QuickGelu", [gate], f"{base}.active", domain=MICROSOFT, alpha=1.0)
         product = nodes.add("Mul", [active, up], f"{base}.gated")
-        return self.linear.product(
-            f"{base}.ffn_down", product, self._weight(f"{base}.ffn_down", shape.width, shape.hidden)
-        )
+        weight = self._weight(f"{base}.ffn_down", shape.width, shape.hidden)
+        spike = self.loud.spikes[layer] if self.loud.spikes and layer not in self.loud.whole else 0.0
+        return self._linear(layer).product(f"{base}.ffn_down", product, weight, spike=spike)
 
     def _head(self, residual: str, skip: str) -> None:
         """Logits behind the last token only."""
@@ -236,9 +252,10 @@ class _Decoder:
         last = nodes.constant("last_index", np.array([-1], np.int64))
         residual = nodes.add("Gather", [residual, last], "last_residual", axis=0)
         skip = nodes.add("Gather", [skip, last], "last_skip", axis=0)
-        normed, _ = self._norm("output_norm", residual, skip)
+        normed, _ = self._norm("output_norm", residual, skip, self.loud.head)
         head = "output" if "output.weight" in self.source.names else "token_embd"
-        logits = self.linear.product("head", normed, self._weight(head, shape.vocabulary, shape.width))
+        weight = self._weight(head, shape.vocabulary, shape.width)
+        logits = self.linear.product("head", normed, weight, self.loud.head)
         if shape.softcap:
             cap = nodes.constant("softcap", np.array(shape.softcap, np.float32))
             share = nodes.add("Tanh", [nodes.add("Div", [logits, cap], "head_share")], "head_bent")

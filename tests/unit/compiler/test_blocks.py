@@ -54,6 +54,17 @@ def test_rows__choose_and_reorder() -> None:
     np.testing.assert_array_equal(matrix.rows(slice(1, 3)).values(), matrix.values()[1:])
 
 
+@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_column__is_one_of_the_values(bits: int, block: int, zeros: bool) -> None:
+    """A column alone is what the whole matrix has there, offsets apart."""
+    matrix = made(bits, block, zeros=zeros)
+
+    for index in (0, 17, 47, 95):
+        assert (matrix.column(index) == matrix.values()[:, index]).all()
+
+
 def test_stack__all_rows() -> None:
     """Rows of symmetric blocks get offsets of zero; the values stay."""
     parts = [made(), made(offsets=True, rows=4)]

@@ -9,14 +9,17 @@ from made_decoder import decoder_file
 
 from dpfedge.compiler.decoder.decisions import decisions
 from dpfedge.compiler.decoder.gguf import GgufSource, gguf_shape
+from dpfedge.compiler.decoder.loud import Loud
 from dpfedge.compiler.importer.gguf import open_gguf
 
+NONE = Loud()
 
-def notes(path: Path) -> dict[str, str]:
+
+def notes(path: Path, loud: Loud = NONE) -> dict[str, str]:
     """Choice → rule."""
     opened = open_gguf(path)
     shape = gguf_shape(opened)
-    return dict(decisions(GgufSource(opened, shape), shape, "fast", 16))
+    return dict(decisions(GgufSource(opened, shape), shape, "fast", 16, loud))
 
 
 def test_decisions__groups_of_matrices(tmp_path: Path) -> None:
@@ -39,3 +42,11 @@ def test_decisions__tied(tmp_path: Path) -> None:
 
     assert "head=embedding" in found
     assert not any(choice.startswith("window") for choice in found)
+
+
+def test_decisions__loud(tmp_path: Path) -> None:
+    """What fast mode sets apart is named; a whole layer has no spikes."""
+    found = notes(decoder_file(tmp_path, "llama", "Q8_0"), Loud((5, 70), (1,), (0.5, 0.5, 0.5), (0,)))
+
+    assert {"hidden.loud=5,70", "head.loud=1", "whole=0", "ffn_down.spikes=apart in 2 layers"} <= found.keys()
+    assert not any("loud" in choice for choice in notes(decoder_file(tmp_path, "llama", "Q8_0")))

@@ -8,7 +8,7 @@ import pytest
 from made_graphs import loaded, relative
 
 from dpfedge.compiler.blocks import Blocks, Floats
-from dpfedge.compiler.decoder.linear import Linear, Weight
+from dpfedge.compiler.decoder.linear import QUIET, Linear, Weight
 from dpfedge.compiler.nodes import Nodes
 from dpfedge.tensors import TensorSpec
 
@@ -79,3 +79,37 @@ def test_fused__several_forms() -> None:
 
     assert (operators.count("MatMulNBits"), operators.count("ReduceSum")) == (3, 1)
     assert relative(found, wanted(weights)) < 1e-5
+
+
+@pytest.mark.parametrize("spike", [0.0, 0.7])
+@pytest.mark.parametrize("quiet", [(), (3, 40, 63)])
+@pytest.mark.parametrize("matrix", [
+    made(4, 32, 24, offsets=True), made(8, 16, 24), made(4, 32, 24, zeros=True),
+    made(4, 16, 24, offsets=True, zeros=True), RANDOM.standard_normal((24, 64)).astype(np.float32),
+])  # fmt: skip
+def test_product__apart(matrix: Blocks | Floats, quiet: tuple[int, ...], spike: float) -> None:
+    """Quiet columns come divided and are added whole again; spikes in rows of their own change nothing."""
+    nodes = Nodes("g")
+    Linear(nodes, 0).product("y", "x", Weight(matrix), quiet, spike)
+    model = nodes.model([TensorSpec("x", "f32", ("n", 64))], [TensorSpec("y", "f32", ("n", 24))])
+    divided = X.copy()
+    divided[:, list(quiet)] /= np.float32(QUIET)
+
+    assert relative(loaded(model).run({"x": divided})["y"], wanted([Weight(matrix)])) < 1e-5
+
+
+def test_product__quiet_is_rounded_less() -> None:
+    """A channel a hundred times as large as its neighbours no longer spoils their rounding."""
+    x = X.copy()
+    x[:, 7] *= 100
+    weight = Weight(made(4, 32, 24, offsets=True))
+    exact = x.astype(np.float64) @ np.asarray(weight.matrix.values()).T  # type: ignore[union-attr]
+    errors = []
+    for quiet in ((), (7,)):
+        nodes, fed = Nodes("g"), x.copy()
+        fed[:, list(quiet)] /= np.float32(QUIET)
+        Linear(nodes, 4).product("y", "x", weight, quiet)
+        model = nodes.model([TensorSpec("x", "f32", ("n", 64))], [TensorSpec("y", "f32", ("n", 24))])
+        errors.append(float(np.linalg.norm(loaded(model).run({"x": fed})["y"] - exact)))
+
+    assert errors[1] < errors[0] / 5
