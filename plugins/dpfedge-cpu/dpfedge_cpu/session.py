@@ -179,6 +179,8 @@ class CpuBinding:
         self._values: Any = None
         self._options = runtime().RunOptions()
         self._options.log_severity_level = 4  # a cancelled run is no error worth a line
+        # onnxruntime's wrapper looks for this on every run, and a missing entry costs an exception: 37 µs
+        self._options.add_run_config_entry("gpu_graph_id", "-1")
         self._allocate(self._results)
 
     def set_input(self, name: str, array: Array) -> None:
