@@ -80,8 +80,7 @@ def test_context_length__is_still_the_callers_mistake() -> None:
 
 def test_raised__says_what_and_where() -> None:
     """The innermost place, by its file's name; an exception that was not raised has none."""
-    try:
+    with pytest.raises(KeyError) as caught:
         {}["a"]
-    except KeyError as error:
-        assert re.fullmatch(r"KeyError: 'a' \(test_failure\.py, line \d+\)", raised(error))
+    assert re.fullmatch(r"KeyError: 'a' \(test_failure\.py, line \d+\)", raised(caught.value))
     assert raised(ValueError("x")) == "ValueError: x"
