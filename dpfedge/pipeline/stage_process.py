@@ -65,6 +65,7 @@ def run_unit(
         _stay_a_child(parent)
         _Unit(command["stages"], served, arena_fd, channel).run()
     finally:
+        traceback.print_exc()  # a thread that cannot be started, a bug of ours: never its parent's code, never silent
         _end(1)
 
 

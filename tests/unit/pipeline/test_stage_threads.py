@@ -117,6 +117,21 @@ def test_stages__told_to_end_while_one_still_loads(start: Start, monkeypatch: py
     assert code_of(pid) == 0
 
 
+def test_stages__whose_threads_cannot_be_started_end_with_a_traceback(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No process of half of them."""
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    pid, _ = start(stages=("decoder", "llm"))
+
+    assert code_of(pid) == 1
+    assert "can't start new thread" in capfd.readouterr().err
+
+
 # --- what it reports ---
 
 
