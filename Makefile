@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY := 1
 # the demo package is signed with a key of this checkout, made once and trusted by what is started here only
 export DPFEDGE_TRUST := $(CURDIR)/build/trust
 
-.PHONY: help setup demo test test-fast check bench wheels test-aarch64 lock core-test clean
+.PHONY: help setup demo test test-fast check bench wheels test-aarch64 lock core-test bpf bpf-or-say clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ demo: build/voice.dpfbin
 	$(PY) examples/voice/demo.py build/voice.dpfbin --board $(BOARD)
 
 ## make test    everything CI runs: checks, unit, hostile and end-to-end tests, C core tests
-test: check core-test build/voice.dpfbin
+test: check core-test bpf-or-say build/voice.dpfbin
 	$(PY) -m pytest tests -m "not slow" -q -rs
 
 ## make test-fast   unit, house and docs tests only
@@ -49,6 +49,13 @@ check: $(VENV)/.stamp
 
 core-test: $(VENV)/.stamp
 	$(MAKE) -C firmware_bridge test
+
+## make bpf     the eBPF programs of firmware_bridge/ebpf, compiled with clang into dpfedge/routing/kernel
+bpf:
+	bash firmware_bridge/ebpf/build.sh dpfedge/routing/kernel firmware_bridge/build
+
+bpf-or-say:
+	@$(MAKE) -s bpf || echo "bpf: SKIPPED, no clang here and Debian's packages cannot be fetched; tests of the kernel say so"
 
 ## make bench   measures the demo package and writes build/bench.json
 bench: build/voice.dpfbin

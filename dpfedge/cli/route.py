@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpfedge.cli import route_kernel
 from dpfedge.errors import NoInstance, UsageError
 from dpfedge.routing.key import BITS, encode, hash_key, mark_of, slot_of
 
@@ -20,24 +21,28 @@ if TYPE_CHECKING:
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "route"
-HELP = """Say which instance serves a session, and why; show a routing table; prove a log of decisions.
+HELP = f"""Say which instance serves a session, and why; show a table; prove a log of decisions; let the kernel route.
 
 examples:
   dpfedge route key --model llm --user alice --session-ms 1735689600000
-  dpfedge route table --instances instances.json            a list of {"name": …, "weight": …}
+  dpfedge route table --instances instances.json            a list of {{"name": …, "weight": …}}
   dpfedge route explain --model llm --user alice --session-ms 1735689600000 --instances instances.json
   dpfedge route replay route.log                            exit code 1: a line is not as the rules say
+{route_kernel.EXAMPLES}
 
 `explain` reads the table that this host's router publishes (route/table in $XDG_RUNTIME_DIR/dpfedge), or the one of
 `--table FILE`, or makes one of `--instances FILE`. Where nobody publishes one it looks at this machine's devices, once,
-and says so. The rules: `dpfedge/routing/ROUTING.md`."""
+and says so. The rules: `dpfedge/routing/ROUTING.md`. `attach` needs CAP_BPF and CAP_NET_ADMIN and Linux 5.15; without
+them it says so, and clients route in user space by the same table. See `firmware_bridge/ebpf/README.md`."""
 
 _SHOWN = 20  # differences that are printed; `--json` has all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
-    actions = parser.add_subparsers(dest="action", metavar="key|table|explain|replay", required=True)
+    actions = parser.add_subparsers(
+        dest="action", metavar="key|table|explain|replay|attach|detach|status", required=True
+    )
     key = actions.add_parser("key", help="the hash and the table slot of a session")
     explain = actions.add_parser("explain", help="the instance of a session, its health, and why it is that one")
     table = actions.add_parser("table", help="the digest and the owners of a table")
@@ -53,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     table.add_argument("--instances", type=Path, required=True, metavar="FILE", help="JSON: [{name, weight}, …]")
     table.add_argument("--bits", default=str(BITS), metavar="B", help=f"2**B table slots (default: {BITS})")
     replay.add_argument("log", type=Path, metavar="LOG", help="what a router wrote")
+    route_kernel.add_actions(actions)
     for one in (key, explain, table, replay):
         one.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -61,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry out one action."""
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "key": _key, "table": _table, "explain": _explain, "replay": _replay,
+        "attach": route_kernel.attach, "detach": route_kernel.detach, "status": route_kernel.status,
     }  # fmt: skip
     return actions[args.action](args)
 

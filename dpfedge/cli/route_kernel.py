@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpfedge route attach|detach|status`: routing in the kernel, text or JSON; `dpfedge.routing.kernel` does the work."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dpfedge.errors import Unavailable
+
+__all__ = ["EXAMPLES", "add_actions", "attach", "detach", "status"]
+
+EXAMPLES = """\
+  dpfedge route attach --service 10.255.0.1:8000            connections to it go where the table says, until it ends
+  dpfedge route status                                      what is attached, and counters that prove what it does
+  dpfedge route detach"""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def add_actions(actions: Any) -> None:
+    """Declare the three actions and their options."""
+    one = actions.add_parser("attach", help="let the kernel route connections to a service, until it is ended")
+    one.add_argument(
+        "--service", action="append", required=True, metavar="ADDRESS:PORT",
+        help="what clients connect to; nobody needs to have it. Twice: of IPv4 and, as [ADDRESS]:PORT, of IPv6",
+    )  # fmt: skip
+    one.add_argument("--cgroup", type=Path, metavar="DIR", help="whose processes (default: the host's, the root of v2)")
+    source = one.add_mutually_exclusive_group()
+    source.add_argument("--table", type=Path, metavar="FILE", help="a published table (default: this host's)")
+    source.add_argument("--instances", type=Path, metavar="FILE", help="publish a table of these as this host's")
+    one.add_argument(
+        "--short-cut", action="store_true", help="messages between ends on this host go from socket to socket"
+    )
+    one.add_argument("--no-receive", action="store_true", help="give no arriving connections to sockets (sk_lookup)")
+    one.add_argument("--json", action="store_true", help="print one JSON object when it is attached")
+    for name, text in (("detach", "take the programs out of the kernel again"), ("status", "what is attached")):
+        actions.add_parser(name, help=text).add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def attach(args: argparse.Namespace) -> int:
+    """Attach, say so, and hold it until SIGTERM, SIGINT or `detach`."""
+    from dpfedge.routing.kernel.addresses import Service
+    from dpfedge.routing.kernel.control import Server
+    from dpfedge.routing.kernel.holder import Holder
+    from dpfedge.routing.publication import Published
+
+    service = Service.parse(args.service, "--service")
+    with Server() as server, _stop() as stop, _publishing(args.instances):
+        seed = Published.open(args.table).key_seed
+        attachment, why = _try(service, args, seed)
+        holder = Holder(service, attachment, why, args.table)
+        try:
+            figures = holder.figures()
+            if attachment is None:
+                print(f"dpfedge: the kernel cannot route here: {why}", file=sys.stderr)
+            print(json.dumps(figures) if args.json else "\n".join(_lines(figures)), flush=True)
+            holder.run(server, stop)
+        finally:
+            holder.close()
+    return 0
+
+
+def _try(service: Any, args: argparse.Namespace, seed: int) -> tuple[Any, str]:
+    """The attachment, or None and why the kernel does not take it."""
+    from dpfedge.routing.kernel.attachment import Attachment
+
+    try:
+        receive = not args.no_receive
+        return Attachment(
+            service, cgroup=args.cgroup, short_cut=args.short_cut, receive=receive, key_seed=seed
+        ), ""  # fmt: skip
+    except Unavailable as error:
+        return None, str(error)
+
+
+@contextlib.contextmanager
+def _publishing(instances: Path | None) -> Iterator[None]:
+    if instances is None:
+        yield
+        return
+    from dpfedge.routing.instances import read_instances
+    from dpfedge.routing.publication import Publisher, default_path
+    from dpfedge.routing.router import Router
+
+    wanted = read_instances(instances)
+    with Publisher(default_path()) as publisher:
+        Router(publisher).assign(wanted)
+        yield
+
+
+@contextlib.contextmanager
+def _stop() -> Iterator[int]:
+    """A descriptor that becomes readable at the first signal."""
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    wakeup = signal.set_wakeup_fd(writer)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
+
+
+def detach(args: argparse.Namespace) -> int:
+    """Ask the process that holds the routing to end, and wait until it is over."""
+    from dpfedge.routing.kernel.control import ask
+
+    figures = ask({"do": "detach"}, until_gone=True)
+    print(json.dumps(figures) if args.json else f"detached    process {figures['pid']}")
+    return 0
+
+
+def status(args: argparse.Namespace) -> int:
+    """What is attached; what this machine allows where nothing is."""
+    from dpfedge.routing.kernel.control import ask
+
+    try:
+        figures = ask({"do": "status"})
+    except Unavailable:
+        why = _why_not()
+        figures = {"mode": "not attached", "kernel": not why, "why": why}
+    print(json.dumps(figures, indent=2) if args.json else "\n".join(_lines(figures)))
+    return 0
+
+
+def _why_not() -> str:
+    """What the kernel's routing would lack here; nothing is attached to find out."""
+    from dpfedge.routing.kernel.attachment import load
+    from dpfedge.routing.kernel.support import cgroup_of
+
+    try:
+        cgroup_of(None)
+        load(short_cut=True, receive=True).close()
+    except Unavailable as error:
+        return str(error)
+    return ""
+
+
+def _lines(figures: dict[str, Any]) -> list[str]:
+    mode = figures["mode"]
+    if mode == "not attached":
+        can = "the kernel can route" if figures["kernel"] else f"the kernel cannot route: {figures['why']}"
+        return [f"mode        not attached; {can}"]
+    if mode == "user space":
+        return [
+            "mode        user space (legacy): clients look the published table up themselves",
+            f"why         {figures['why']}", f"service     {figures['service']}", f"process     {figures['pid']}",
+        ]  # fmt: skip
+    counted = ", ".join(f"{name} {value}" for name, value in figures["counters"].items() if value) or "nothing yet"
+    on = [name for name, there in (("short-cut", figures["short_cut"]), ("receiving", figures["receive"])) if there]
+    lines = [
+        f"mode        kernel{', ' + ' and '.join(on) if on else ''}", f"service     {figures['service']}",
+        f"cgroup      {figures['cgroup']}", f"generation  {figures['generation']}", f"counted     {counted}",
+        f"process     {figures['pid']}",
+    ]  # fmt: skip
+    if figures["unreachable"]:
+        lines.append(f"unreachable {', '.join(figures['unreachable'])}: names that are no addresses")
+    return lines + ([f"problem     {figures['problem']}"] if figures["problem"] else [])

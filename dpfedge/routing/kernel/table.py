@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table in the kernel: owners of table slots and instances' addresses in; they are what the programs read at once.
+
+Two buffers and a generation, mapped, as ROUTING.md section 4 says; a buffer is filled again only after a grace period
+of RCU, because a program cannot look again. It decides nothing, and reads no published table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import time
+from collections.abc import Sequence
+
+from dpfedge.errors import Unavailable, UsageError
+from dpfedge.routing.kernel.addresses import Address
+from dpfedge.routing.kernel.libbpf import Loaded
+from dpfedge.routing.key import BITS
+
+__all__ = ["INSTANCES_MAX", "KernelTable", "spread"]
+
+INSTANCES_MAX = 1024
+"""Instances that the kernel's maps have room for."""
+TABLE_BYTES = 2 << BITS
+
+_KNOWN, _INSTANCE = 20, 8
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283, "riscv64": 283}
+_GLOBAL = 1  # MEMBARRIER_CMD_GLOBAL: returns after a grace period of RCU
+_REST_S = 1.0
+_ORDERED = platform.machine() == "x86_64"  # whose stores are seen in the order in which they were made
+
+
+def spread(owners: bytes, bits: int) -> bytes:
+    """The owners of 2**bits table slots as those of the kernel's 2**16: every key keeps its owner.
+
+    UsageError for a table of more slots, which the kernel has no room for.
+    """
+    if bits > BITS:
+        raise UsageError(
+            "the kernel's table has fewer slots", where="bits", found=bits, allowed=f"up to {BITS}",
+            remedy="publish a table of 16 bits",
+        )  # fmt: skip
+    times = 1 << (BITS - bits)
+    return owners if times == 1 else b"".join(owners[at : at + 2] * times for at in range(0, len(owners), 2))
+
+
+class KernelTable:
+    """The maps of a loaded object, written by this process only."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        """Map them; a table that nobody serves is what they hold at first."""
+        self._loaded, self._settled, self._switched = loaded, True, 0.0
+        self._known, self._next = set[bytes](), set[bytes]()
+        self._maps: list[mmap.mmap] = []
+        try:
+            self._table, self._inst, self._inst6, self._gen = (
+                self._map(name, nbytes)
+                for name, nbytes in (
+                    ("rh_table", 2 * TABLE_BYTES), ("rh_inst", 2 * INSTANCES_MAX * _INSTANCE),
+                    ("rh_inst6", 2 * INSTANCES_MAX * _KNOWN), ("rh_gen", 8),
+                )
+            )  # fmt: skip
+        except OSError as error:
+            raise Unavailable("the kernel's table cannot be mapped", found=error.strerror) from error
+        self._word = memoryview(self._gen)[:8].cast("Q")
+        for buffer in (0, 1):
+            self._table[buffer * TABLE_BYTES : (buffer + 1) * TABLE_BYTES] = b"\xff" * TABLE_BYTES
+
+    def _map(self, name: str, nbytes: int) -> mmap.mmap:
+        pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        one = mmap.mmap(self._loaded.map(name), pages)
+        self._maps.append(one)
+        return one
+
+    @property
+    def generation(self) -> int:
+        """How often was published."""
+        return int(self._word[0])
+
+    def publish(self, owners: bytes, addresses: Sequence[Address | None]) -> int:
+        """What every connection from now on reads; the new generation.
+
+        `owners`: 2**16 table slots of u16 in the host's byte order, 0xFFFF where nobody serves. `addresses`: of the
+        instances, by index; None where the kernel cannot reach one. UsageError when they are too many.
+        """
+        if len(owners) != TABLE_BYTES or len(addresses) > INSTANCES_MAX:
+            found = f"{len(owners)} bytes, {len(addresses)} instances"
+            allowed = f"{TABLE_BYTES} bytes, {INSTANCES_MAX} instances"
+            raise UsageError("the table does not fit the kernel's", where="table", found=found, allowed=allowed)
+        self.settle()
+        known = {one.known for one in addresses if one is not None}
+        for key in known - self._known:
+            self._loaded.put("rh_known", key, bytes(4))
+        self._known |= known
+        buffer = (self.generation + 1) & 1
+        four = b"".join(one.instance if one is not None else bytes(_INSTANCE) for one in addresses)
+        six = b"".join(one.known if one is not None else bytes(_KNOWN) for one in addresses)
+        for where, data, stride in (
+            (self._table, owners, TABLE_BYTES), (self._inst, four, INSTANCES_MAX * _INSTANCE),
+            (self._inst6, six, INSTANCES_MAX * _KNOWN),
+        ):  # fmt: skip
+            where[buffer * stride : (buffer + 1) * stride] = data.ljust(stride, b"\0")
+        if not _ORDERED and not _grace():  # a full barrier too: no processor sees the generation before the table
+            raise Unavailable("this machine has no way to order the table's stores", found=platform.machine())
+        self._word[0] = self.generation + 1
+        self._settled, self._switched, self._next = False, time.monotonic(), known
+        return self.generation
+
+    def settle(self) -> None:
+        """Wait until no program reads the buffer that is filled next; at once when that is known."""
+        if self._settled:
+            return
+        if not _grace():
+            time.sleep(max(0.0, self._switched + _REST_S - time.monotonic()))
+        for key in self._known - self._next:
+            self._loaded.drop("rh_known", key)
+        self._known, self._settled = self._next, True
+
+    def close(self) -> None:
+        """Unmap."""
+        self._word.release()
+        for one in self._maps:
+            one.close()
+
+
+def _grace() -> bool:
+    """One grace period of RCU; False where the kernel offers no way to wait for one."""
+    number = _MEMBARRIER.get(platform.machine())
+    if number is None:
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(ctypes.c_long(number), ctypes.c_long(_GLOBAL), ctypes.c_long(0)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.EPERM):  # nohz_full, no such call, a sandbox
+        return False
+    raise OSError(code, os.strerror(code))
