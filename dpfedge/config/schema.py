@@ -6,7 +6,6 @@ It changes no data, fills in no defaults and checks only the keywords below: a s
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -61,8 +60,14 @@ class _Place:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """`did you mean …?` for the known word closest to `word`, or None when none is close."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    found = _close(word, known)
     return f"did you mean {found[0]}?" if found else None
+
+
+def _close(word: str, known: Iterable[str]) -> list[str]:
+    import difflib  # for messages alone
+
+    return difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
 
 
 def check(data: object, schema: Mapping[str, Any], path: str | Path) -> None:
@@ -149,7 +154,7 @@ def _check_required(data: Any, keys: Any, schema: Mapping[str, Any], place: _Pla
     for key in keys if isinstance(data, Mapping) else ():
         if key not in data:
             strange = [word for word in data if word not in schema.get("properties", {})]
-            close = difflib.get_close_matches(key, strange, n=1, cutoff=0.6)
+            close = _close(key, strange)
             if close and isinstance(data, Section):
                 raise place.into(data, close[0]).error(
                     f"unknown key; '{key}' is missing", remedy=f"did you mean {key}?"

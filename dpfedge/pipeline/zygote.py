@@ -51,8 +51,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _warm() -> None:
+    """What every stage needs of libraries, imported once for all of them."""
     import numpy  # noqa: F401
     import onnxruntime  # noqa: F401
+
+    import dpfedge.config.schema  # noqa: F401
 
 
 def _serve(control: socket.socket, parent_fd: int) -> int:

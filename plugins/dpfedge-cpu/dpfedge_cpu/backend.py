@@ -28,7 +28,6 @@ from dpfedge.backend.api import (
     LoweredGraph,
     LowerRequest,
 )
-from dpfedge.backend.cpu_facts import cpu_facts, false_text
 from dpfedge.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -49,6 +48,9 @@ class CpuBackend:
 
     def devices(self, sysroot: Path) -> Sequence[Device]:
         """The machine's CPUs as one device, `cpu:0`; Unavailable where onnxruntime would run instructions it lacks."""
+        # every stage loads this plugin, and none of them asks what the machine is
+        from dpfedge.backend.cpu_facts import cpu_facts, false_text
+
         facts = cpu_facts(sysroot)
         if (false := false_text(facts.arch, sysroot)) is not None:
             raise Unavailable(

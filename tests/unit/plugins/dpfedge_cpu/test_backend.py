@@ -93,7 +93,7 @@ def here() -> Device:
 
 def test_devices__of_a_cpu_that_is_told_wrongly(monkeypatch: pytest.MonkeyPatch, record: Record) -> None:
     """No device is better than a process that ends by SIGILL; the error says which text is wrong."""
-    monkeypatch.setattr("dpfedge_cpu.backend.false_text", lambda arch, root: "it describes x86_64")
+    monkeypatch.setattr("dpfedge.backend.cpu_facts.false_text", lambda arch, root: "it describes x86_64")
 
     with pytest.raises(
         Unavailable, match=r"of another CPU than this one; found it describes x86_64; allowed aarch64 with"
