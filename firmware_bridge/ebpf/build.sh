@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles the eBPF programs into the folder $1, one object for machines of either kind: eBPF has one instruction set.
 # Below $2 lies what had to be fetched from Debian's packages, without root: clang where there is none, libbpf's headers.
-# $CLANG names another clang.
+# $CLANG names another clang. $3: a folder of programs beside these, `bench`, that are not shipped.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1" "$2"
@@ -22,11 +22,11 @@ fi
 asm=("$headers"/*-linux-gnu)
 
 cd "$here"
-for source in *.bpf.c; do
-  object=$out/${source%.c}.o
+for source in "${3:-.}"/*.bpf.c; do
+  object=$out/$(basename "${source%.c}").o
   # -g: libbpf reads the types of maps from it
   $clang --target=bpfel -std=gnu11 -O2 -g -ffreestanding -Wall -Wextra -Wshadow -Werror -fdebug-compilation-dir=. \
-    -I../include -I"$headers" -I"${asm[0]}" -ffile-prefix-map="$build"=build -c "$source" -o "$object.new"
+    -I. -I../include -I"$headers" -I"${asm[0]}" -ffile-prefix-map="$build"=build -c "$source" -o "$object.new"
   mv "$object.new" "$object"
   echo "bpf: $(basename "$object"), $(stat -c %s "$object") bytes"
 done

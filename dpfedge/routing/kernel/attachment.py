@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,7 +35,6 @@ _MESSAGE = Program("rh_message", 16, 7)  # BPF_PROG_TYPE_SK_MSG, BPF_SK_MSG_VERD
 _RECEIVE = Program("rh_receive", 30, 36)  # BPF_PROG_TYPE_SK_LOOKUP, BPF_SK_LOOKUP
 _ZERO = bytes(4)
 _PROTOCOLS = {socket.SOCK_STREAM: socket.IPPROTO_TCP, socket.SOCK_DGRAM: socket.IPPROTO_UDP}
-_DRAIN_S = 0.2
 
 
 def _cgroup_programs(short_cut: bool) -> list[Program]:
@@ -132,7 +130,7 @@ class Attachment:
         }  # fmt: skip
 
     def close(self) -> None:
-        """Detach. Connections stay as they are; those with the short-cut go on by TCP."""
+        """Detach. Connections stay as they are; those with the short-cut go on the usual way, and lose nothing."""
         if self._closed:
             return
         self._closed = True
@@ -140,8 +138,9 @@ class Attachment:
             os.close(fd)
         self._links.clear()
         if self.short_cut and hasattr(self, "table"):
-            self._set(False)
-            time.sleep(_DRAIN_S)  # what lies in a socket's queue by the short-cut is read before what comes by TCP
+            self._set(
+                False
+            )  # a joined connection keeps its program to its end, and what lies in its queues is read first
         if hasattr(self, "table"):
             self.table.close()
         self._loaded.close()

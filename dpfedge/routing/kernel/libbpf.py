@@ -17,11 +17,12 @@ from typing import Any, Self
 
 from dpfedge.errors import Unavailable
 
-__all__ = ["CGROUP_TYPES", "Loaded", "Program", "attach_to_map", "library", "link"]
+__all__ = ["CGROUP_TYPES", "Loaded", "Program", "attach_to_map", "library", "link", "loaded_programs"]
 
 _NAMES = ("libbpf.so.1", "libbpf.so.0")
 _LOG_MAX_BYTES = 1 << 20  # of the verifier's account, of which the end is told
 _TOLD_LINES = 8
+_INFO_BYTES, _NAME_AT = 80, 64  # of struct bpf_prog_info
 
 CGROUP_TYPES = {
     "device": (15, 6), "connect4": (18, 10), "connect6": (18, 11), "sendmsg4": (18, 14), "sendmsg6": (18, 15),
@@ -88,6 +89,9 @@ def _declare(lib: ctypes.CDLL) -> None:
         "bpf_map_get_next_key": (integer, (integer, pointer, text)),
         "bpf_link_create": (integer, (integer, integer, integer, pointer)),
         "bpf_prog_attach": (integer, (integer, integer, integer, ctypes.c_uint)),
+        "bpf_prog_get_next_id": (integer, (ctypes.c_uint32, pointer)),
+        "bpf_prog_get_fd_by_id": (integer, (ctypes.c_uint32,)),
+        "bpf_obj_get_info_by_fd": (integer, (integer, text, pointer)),
         "libbpf_get_error": (ctypes.c_long, (pointer,)),
         "libbpf_num_possible_cpus": (integer, ()),
     }
@@ -219,6 +223,21 @@ def link(program: int, target: int, attach: int, what: str) -> int:
         raise _unavailable(f"{what} cannot be attached", ctypes.get_errno() or -fd)
     os.set_inheritable(fd, False)
     return fd
+
+
+def loaded_programs() -> list[str]:
+    """The names of all programs in the kernel: what is left behind is seen here. It needs CAP_SYS_ADMIN; else none."""
+    names, number = list[str](), ctypes.c_uint32(0)
+    while library().bpf_prog_get_next_id(number, ctypes.byref(number)) == 0:
+        fd = int(library().bpf_prog_get_fd_by_id(number))
+        if fd < 0:
+            continue  # it ended meanwhile
+        info, size = ctypes.create_string_buffer(_INFO_BYTES), ctypes.c_uint32(_INFO_BYTES)
+        known = library().bpf_obj_get_info_by_fd(fd, info, ctypes.byref(size)) == 0
+        os.close(fd)
+        if known:
+            names.append(info.raw[_NAME_AT : _NAME_AT + 16].split(b"\0")[0].decode())
+    return names
 
 
 def attach_to_map(program: int, target: int, attach: int, what: str) -> None:

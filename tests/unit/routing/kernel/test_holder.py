@@ -122,8 +122,8 @@ def test_holder__ends_by_its_descriptor(path: Path) -> None:
 def test_holder__refuses_other_requests(path: Path) -> None:
     """It says which there are."""
     holder = Holder(SERVICE, None, "no privilege", path)
-    for request, fds in (({"do": "x"}, []), ({}, []), ({"do": "serve"}, [])):
+    for request in ({"do": "x"}, {}, {"do": "serve"}):
         with pytest.raises(UsageError, match="status, detach, serve"):
-            holder.answer(request, fds)
+            holder.answer(request, [])
     with pytest.raises(Unavailable, match="no privilege"):
         holder.answer({"do": "serve", "address": "10.0.0.1:80"}, [0])
