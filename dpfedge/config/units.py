@@ -6,7 +6,6 @@ Every function raises ConfigError without a place, showing how to write it; a nu
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 
@@ -38,6 +37,8 @@ def _quantity(text: object, units: Mapping[str, float], example: str) -> float:
         raise ConfigError("a number with a unit is needed", found=repr(text), remedy=f"write it like {example}")
     number, unit = match.groups()
     if unit not in units:
+        import difflib  # for the message alone
+
         what = f"unknown unit '{unit}'" if unit else "the unit is missing"
         folded = {known.lower(): known for known in units}
         close = folded.get(unit.lower()) or next(iter(difflib.get_close_matches(unit, units, 1, 0.4)), None)

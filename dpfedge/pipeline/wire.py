@@ -11,7 +11,6 @@ import array
 import json
 import os
 import socket
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,6 +68,8 @@ def _in_memory(text: bytes) -> int:
     try:
         fd = os.memfd_create("dpf-message", os.MFD_CLOEXEC)
     except OSError:  # refused here, as the links' memory is: a file without a name
+        import tempfile  # and with it a dozen modules that no other start needs
+
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
     try:
