@@ -29,6 +29,7 @@ def test_parent_of_stages__imports_no_graph_and_no_stage() -> None:
         "import sys, dpfedge.pipeline.zygote\n"
         "graph = {f'dpfedge.pipeline.{name}' for name in ('graph', 'links', 'ladder', 'section', 'supervisor')}\n"
         "stages = {f'dpfedge.stage.{name}' for name in ('decoder', 'encoder', 'llm', 'voice', 'camera')}\n"
-        "sys.exit(str(sorted(({'yaml', 'jinja2', 'tempfile', 'asyncio', 'dpfedge.hardware'} | graph | stages) & set(sys.modules)) or ''))"
+        "others = {'yaml', 'jinja2', 'tempfile', 'asyncio', 'dpfedge.hardware'}\n"
+        "sys.exit(str(sorted((others | graph | stages) & set(sys.modules)) or ''))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == ""
