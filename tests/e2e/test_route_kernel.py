@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dpfedge route attach` as a process: killed, with the least privilege, without it; 20,000 connections to 8 servers."""
+"""`dpfedge route attach` as a process: killed, with the least privilege, without; 20,000 connections to 8 servers."""
 
 from __future__ import annotations
 
@@ -142,7 +142,11 @@ def test_attach__killed_leaves_nothing(place: Path, servers: list[tuple[subproce
 
 
 def _until(what: Any) -> bool:
-    return any(what() or time.sleep(0.02) for _ in range(250))
+    for _ in range(250):
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def _count_programs() -> int:

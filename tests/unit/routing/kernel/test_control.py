@@ -34,16 +34,20 @@ def serving(name: str) -> Iterator[str]:
     with Server(name) as server:
         stop = threading.Event()
 
+        def handler(request: dict[str, Any], fds: list[int]) -> Mapping[str, Any]:
+            if request.get("do") == "end":
+                stop.set()
+            return _handler(request, fds)
+
         def loop() -> None:
             while not stop.is_set():
-                if (one := server.serve_once(_handler)) is not None:
+                if (one := server.serve_once(handler)) is not None:
                     one.close()
 
         thread = threading.Thread(target=loop)
         thread.start()
         yield name
-        stop.set()
-        ask({}, name=name)
+        ask({"do": "end"}, name=name)
         thread.join()
 
 
