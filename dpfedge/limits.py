@@ -99,6 +99,13 @@ ROUTE_FILE_MAX_BYTES = 32 * MIB  # of a list of instances; 65535 with the longes
 ROUTE_LOG_MAX_BYTES = 64 * MIB  # of a log before it starts anew; about 400,000 decisions, and the last one is kept too
 ROUTE_LINE_MAX_BYTES = 32 * MIB  # of one line of it; the first line names every instance
 
+# the native face
+NATIVE_SESSIONS_MAX = 8  # at a time; each reserves 1.4 MiB, and a car has one head unit and a few seats
+NATIVE_WAITING_MAX = 16  # connections that have not said what they want, or are being told no
+NATIVE_HELLO_MAX_S = 2  # from connecting to the hello, which a client sends at once
+NATIVE_HELLO_MAX_BYTES = 64 + 65_535  # the instructions of a session are at most as long as a realtime session's
+NATIVE_BACKLOG_MAX_BYTES = 8 * MIB  # of sound that a client has no room for; three minutes at 22.05 kHz
+
 # forms
 FORM_FIELDS_MAX = 64  # the transcription endpoint has 12 parameters
 FORM_FIELD_MAX_BYTES = 64 * KIB

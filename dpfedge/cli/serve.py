@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import grp
 import json
 import logging
 import signal
@@ -20,7 +21,7 @@ from dpfedge.cli.trusting import add_trust_arguments, trust_options
 from dpfedge.errors import UsageError
 from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.serve.ending import die_at_once
-from dpfedge.serve.sockets import default_socket_path, listen_tcp, listen_unix
+from dpfedge.serve.sockets import default_socket_path, listen_tcp, listen_unix, native_path
 
 if TYPE_CHECKING:
     from dpfedge.pipeline.observer import Observe
@@ -45,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, help="TCP port; 0 takes a free one (default: %(default)s)")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket (default: in $XDG_RUNTIME_DIR/dpfedge)")
-    where.add_argument("--no-socket", action="store_true", help="no Unix socket")
+    where.add_argument("--no-socket", action="store_true", help="no Unix sockets: neither HTTP's nor libdpfedge's")
+    group = "a group whose users may use libdpfedge, too (its socket is .native beside the Unix socket)"
+    parser.add_argument("--native-group", metavar="NAME", help=group)
     add_trust_arguments(parser)
     add_observe_arguments(parser)
     parser.add_argument(
@@ -75,16 +78,35 @@ def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(tcp.close)
         observe = stack.enter_context(observing(args))
-        sockets = [tcp]
+        sockets, native = [tcp], None
         if path is not None:
             sockets.append(stack.enter_context(listen_unix(path)))
             stack.callback(path.unlink, missing_ok=True)
+            native = _Native(native_path(path), _group(args.native_group), stack)
         say = _Say(args.json)
         shown = f"[{args.host}]" if ":" in args.host else args.host
-        say("listening", http=f"http://{shown}:{port}", socket=path and str(path))
+        say("listening", http=f"http://{shown}:{port}", socket=path and str(path), native=native and str(native.path))
         launch = _announce(args, prepared, path, stack, observe)
-        asyncio.run(_serve(prepared, sockets, say, launch, observe))
+        asyncio.run(_serve(prepared, sockets, say, launch, observe, native))
     say("stopped")
+
+
+class _Native:
+    """The socket of the native face, and whose users may connect."""
+
+    def __init__(self, path: Path, group: int | None, stack: contextlib.ExitStack) -> None:
+        self.path, self.group = path, group
+        self.sock = stack.enter_context(listen_unix(path, kind=socket.SOCK_SEQPACKET, group=group))
+        stack.callback(path.unlink, missing_ok=True)
+
+
+def _group(name: str | None) -> int | None:
+    if name is None:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise UsageError("no such group", where="--native-group", found=name, remedy="see /etc/group") from None
 
 
 Launch = Callable[[str], Awaitable[Any]]
@@ -165,6 +187,7 @@ async def _serve(
     say: _Say,
     launch: Launch | None = None,
     observe: Observe | None = None,
+    native: _Native | None = None,
 ) -> None:
     from dpfedge.runtime import AsyncRuntime
     from dpfedge.serve.provider import Provider
@@ -181,7 +204,14 @@ async def _serve(
 
     installed = prepared.located.installed
     switcher = Switcher(provider, launch, installed.id) if launch is not None and installed is not None else None
-    server = Server(create_app(provider, switcher), provider)
+    app = create_app(provider, switcher)
+    server = Server(app, provider)
+    face = None
+    if native is not None:
+        from dpfedge.serve.native.face import NativeFace
+
+        face = NativeFace(provider, app.state.metrics, native.sock, group=native.group)
+        face.start()
     serving = asyncio.ensure_future(server.serve(sockets))
     ending = asyncio.ensure_future(told.wait())
     try:
@@ -194,6 +224,8 @@ async def _serve(
         ending.cancel()
         server.should_exit = True
         await serving
+        if face is not None:
+            await face.close()
         if switcher is not None:
             await switcher.close()
         await provider.close()

@@ -25,7 +25,7 @@ __all__ = ["Server", "ask", "running", "server_at"]
 _TIMEOUT_S = 5.0
 _ANSWER_MAX_BYTES = 4 << 20  # /v1/status of sixteen stages takes under 64 KiB
 _MAPS, _MAPS_OF_MAPS = ("arena", "seal", "server", "zygote", "degrade"), ("stages", "links")
-_LISTENING_UNIX, _LISTENING_TCP = 1 << 16, "0A"
+_LISTENING_UNIX, _STREAM, _LISTENING_TCP = 1 << 16, 1, "0A"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ def _rows(table: Path) -> Iterator[list[str]]:
 
 
 def _unix(proc: Path) -> Iterator[tuple[str, str]]:
-    """Inode → path of listening Unix sockets."""
+    """Inode → path of listening Unix sockets that speak HTTP; the native face's are of another kind."""
     for row in _rows(proc / "net/unix"):
-        if len(row) > 7 and int(row[3], 16) & _LISTENING_UNIX:
+        if len(row) > 7 and int(row[3], 16) & _LISTENING_UNIX and int(row[4], 16) == _STREAM:
             yield row[6], " ".join(row[7:])
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dpfedge.errors import DpfError, UsageError
 
-__all__ = ["AddressInUse", "default_socket_path", "listen_tcp", "listen_unix", "port_owner"]
+__all__ = ["AddressInUse", "default_socket_path", "listen_tcp", "listen_unix", "native_path", "port_owner"]
 
 _BACKLOG = 128
 _UNREAD_BYTES = 128 << 10  # that a client left is seen only behind what it sent, and that is recognised first
@@ -90,8 +90,16 @@ def default_socket_path(port: int, environ: Mapping[str, str] = os.environ) -> P
     return Path(tempfile.gettempdir(), f"dpfedge-{os.getuid()}", name)
 
 
-def listen_unix(path: Path) -> socket.socket:
-    """A listening Unix socket that only this user may open; a socket nobody listens on any more is replaced."""
+def native_path(path: Path) -> Path:
+    """Where native clients connect: beside the HTTP socket, `.native` for its `.sock`."""
+    return path.with_suffix(".native") if path.suffix == ".sock" else Path(f"{path}.native")
+
+
+def listen_unix(path: Path, *, kind: socket.SocketKind = socket.SOCK_STREAM, group: int | None = None) -> socket.socket:
+    """A listening Unix socket that only this user, and `group` where given, may open.
+
+    A socket nobody listens on any more is replaced.
+    """
     if len(os.fsencode(path)) > _UNIX_PATH_MAX:
         raise UsageError(
             "the path is too long for a Unix socket",
@@ -100,19 +108,22 @@ def listen_unix(path: Path) -> socket.socket:
             allowed=f"{_UNIX_PATH_MAX} bytes",
             remedy="give a shorter one with --socket, or --no-socket",
         )
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, kind)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.parent.stat().st_uid not in (os.getuid(), 0):
             raise UsageError(
                 "the socket's folder belongs to somebody else", where=str(path.parent), remedy="use --socket"
             )
-        _remove_stale(path)
+        _remove_stale(path, kind)
         before = os.umask(0o177)
         try:
             sock.bind(str(path))
         finally:
             os.umask(before)
+        if group is not None:
+            os.chown(path, -1, group)
+            path.chmod(0o660)
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
@@ -126,12 +137,12 @@ def listen_unix(path: Path) -> socket.socket:
     return sock
 
 
-def _remove_stale(path: Path) -> None:
+def _remove_stale(path: Path, kind: socket.SocketKind) -> None:
     if not path.is_socket():
         if path.exists():
             raise UsageError("exists and is no socket", where=str(path), remedy="use another --socket")
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_UNIX, kind) as probe:
         try:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):

@@ -20,8 +20,8 @@ __all__ = ["attend"]
 async def attend(state: Conversation, obeying: Coroutine[Any, Any, None]) -> DpfError | None:
     """Run `obeying`, which does what the client asks until it leaves.
 
-    Returns None then, or the error that the client was told when the server is told to end before. Raises what `obeying`
-    raises. Meanwhile the conversation moves into a runtime that replaces its own.
+    Returns None then, or the error that the client was told when the server is told to end before. Raises what
+    `obeying` raises. Meanwhile the conversation moves into a runtime that replaces its own.
     """
     provider = state.provider
     moving: set[asyncio.Task[bool]] = set()

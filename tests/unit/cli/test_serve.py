@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import grp
 import json
 import os
 import signal
@@ -35,8 +36,11 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def close() -> None:
         one.closed += 1
 
-    async def served(prepared: Any, sockets: list[socket.socket], say: Any, launch: Any, observe: Any) -> None:
+    async def served(
+        prepared: Any, sockets: list[socket.socket], say: Any, launch: Any, observe: Any, native: Any
+    ) -> None:
         one.launch = launch
+        one.native = native and (native.sock.getsockname(), native.sock.type, native.group)
         one.sockets = [sock.getsockname() for sock in sockets]
         say("ready", package="toy", ready_ms=1.0)
 
@@ -93,7 +97,9 @@ def test_serve__tells_programs_and_people(prepared: Any, tmp_path: Path, capsys:
     assert (ready["event"], ready["package"], stopped) == ("ready", "toy", {"event": "stopped"})
     assert shown.err.splitlines()[-1] == "dpfedge: stopped"
     assert prepared.sockets[1] == str(path)
-    assert not path.exists()
+    assert listening["native"] == str(tmp_path / "s.native")
+    assert prepared.native == (listening["native"], socket.SOCK_SEQPACKET, None)
+    assert list(tmp_path.iterdir()) == []
     assert prepared.closed == 1
 
 
@@ -102,7 +108,19 @@ def test_serve__without_a_unix_socket(prepared: Any, capsys: Output) -> None:
     assert main(["serve", "x", "--port", "0", "--no-socket"]) == 0
 
     assert len(prepared.sockets) == 1
+    assert prepared.native is None
     assert capsys.readouterr().out == ""
+
+
+def test_native_group__is_a_group_of_this_machine(prepared: Any, tmp_path: Path, capsys: Output) -> None:
+    """By name; an unknown one is refused before anybody could connect."""
+    arguments = ["serve", "x", "--port", "0", "--socket", str(tmp_path / "s.sock"), "--native-group"]
+    own = grp.getgrgid(os.getegid())
+    assert main([*arguments, own.gr_name]) == 0
+    assert prepared.native[2] == own.gr_gid
+    assert main([*arguments, "nobody-is-here"]) == 2
+    assert "--native-group: no such group" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_socket__and_no_socket_exclude_each_other() -> None:

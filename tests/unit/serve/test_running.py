@@ -29,7 +29,7 @@ def process(proc: Path, pid: int, command: str, *inodes: int) -> None:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """A /proc with sockets 11 (Unix, listening), 12 (Unix, connected), 13 (TCP), 14 (a Unix path with a space)."""
+    """A /proc with sockets 11, 17 (Unix, listening), 12 (Unix, connected), 13 (TCP), 14 (a Unix path with a space)."""
     (tmp_path / "net").mkdir()
     (tmp_path / "net/unix").write_text(
         "Num       RefCount Protocol Flags    Type St Inode Path\n"
@@ -37,6 +37,7 @@ def proc(tmp_path: Path) -> Path:
         "0000: 00000003 00000000 00000000 0001 03 12 /run/b.sock\n"
         "0000: 00000002 00000000 00010000 0001 01 14 my place/c.sock\n"
         "0000: 00000002 00000000 00010000 0001 01 15\n"
+        "0000: 00000002 00000000 00010000 0005 01 17 /run/a.native\n"
     )
     (tmp_path / "net/tcp").write_text(
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -48,7 +49,7 @@ def proc(tmp_path: Path) -> Path:
 
 def test_running__finds_servers_and_where_they_listen(proc: Path) -> None:
     """As a script or as a module, by process id; relative paths are those of the server's folder."""
-    process(proc, 30, "/venv/bin/python -P /venv/bin/dpfedge serve voice.dpfbin", 11, 12, 13)
+    process(proc, 30, "/venv/bin/python -P /venv/bin/dpfedge serve voice.dpfbin", 17, 11, 12, 13)
     process(proc, 7, "python3.12 -m dpfedge serve x.dpfbin", 14, 14, 16)
     process(proc, 8, "python -m dpfedge bind x.dpfbin", 11)
     process(proc, 9, "timeout 5 /venv/bin/dpfedge serve x.dpfbin", 11)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpfedge.errors import UsageError
-from dpfedge.serve.sockets import AddressInUse, default_socket_path, listen_tcp, listen_unix, port_owner
+from dpfedge.serve.sockets import AddressInUse, default_socket_path, listen_tcp, listen_unix, native_path, port_owner
 
 ME = rf"pid {os.getpid()} \("
 
@@ -108,6 +108,27 @@ def test_default_path__is_the_users_own(environ: dict[str, str], start: str) -> 
     assert path.name == "serve-8080.sock"
     if not environ:
         assert path.parent.name == f"dpfedge-{os.getuid()}"
+
+
+@pytest.mark.parametrize(
+    ("path", "native"),
+    [("/run/serve-1.sock", "/run/serve-1.native"), ("/run/a.b", "/run/a.b.native"), ("a", "a.native")],
+)
+def test_native_path__is_beside(path: str, native: str) -> None:
+    """Never the same."""
+    assert native_path(Path(path)) == Path(native)
+
+
+def test_unix__of_another_kind_and_for_a_group(tmp_path: Path) -> None:
+    """The group may connect, nobody else; a stale socket of that kind is replaced, one in use is not."""
+    path = tmp_path / "s.native"
+    listen_unix(path, kind=socket.SOCK_SEQPACKET).close()
+    with listen_unix(path, kind=socket.SOCK_SEQPACKET, group=os.getegid()) as sock:
+        assert sock.type == socket.SOCK_SEQPACKET
+        assert path.stat().st_mode & 0o777 == 0o660
+        assert path.stat().st_gid == os.getegid()
+        with pytest.raises(AddressInUse, match="pid"):
+            listen_unix(path, kind=socket.SOCK_SEQPACKET)
 
 
 def test_connection__keeps_little_that_is_unread() -> None:

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One native client: what it writes into shared memory is done to its conversation, until it leaves.
+
+The conversation is the Realtime protocol's own; nothing here reads an event of the runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from dpfedge.errors import DpfError
+from dpfedge.link import Consumer, Lease
+from dpfedge.serve.errors import ClientGone, RequestError
+from dpfedge.serve.native.channel import Channel
+from dpfedge.serve.native.outbox import NativeOutbox
+from dpfedge.serve.native.wire import HEARD_UNKNOWN, STOP, Command, Flag, Heard, Hello
+from dpfedge.serve.realtime.commands import act, hear
+from dpfedge.serve.realtime.conversation import Conversation
+
+__all__ = ["NativeSession", "settings"]
+
+
+def settings(hello: Hello, voice_hz: int) -> dict[str, Any]:
+    """The `session.update` that says what a hello says."""
+    turns: dict[str, Any] = {
+        "create_response": not hello.flags & Flag.ASK_TO_ANSWER,
+        "interrupt_response": not hello.flags & Flag.NO_BARGE_IN,
+    }
+    if hello.silence_ms:
+        turns["silence_duration_ms"] = hello.silence_ms
+    said: dict[str, Any] = {"format": {"type": "audio/pcm", "rate": hello.output_hz or voice_hz}}
+    heard = {
+        "format": {"type": "audio/pcm", "rate": hello.input_hz},
+        "turn_detection": None if hello.flags & Flag.BY_HAND else turns,
+    }
+    update: dict[str, Any] = {
+        "audio": {"input": heard, "output": said},
+        "output_modalities": ["text" if hello.flags & Flag.TEXT_ONLY else "audio"],
+    }
+    if hello.instructions is not None:
+        update["instructions"] = hello.instructions
+    if hello.max_answer_tokens:
+        update["max_output_tokens"] = hello.max_answer_tokens
+    return update
+
+
+class NativeSession:
+    """Obeys the client behind `channel`; `state` is its conversation, which writes to `out`."""
+
+    def __init__(self, channel: Channel, state: Conversation, out: NativeOutbox) -> None:
+        self._channel, self._state, self._out = channel, state, out
+
+    async def run(self) -> None:
+        """Until the client leaves. LinkError when the memory holds something impossible."""
+        tasks = [asyncio.ensure_future(one) for one in (self._hear_all(), self._obey_all())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                with contextlib.suppress(ClientGone):
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _next(self, consumer: Consumer) -> Lease:
+        while True:
+            seen = self._channel.rings
+            if (lease := consumer.receive()) is not None:
+                return lease
+            await self._channel.rung(seen)
+
+    async def _hear_all(self) -> None:
+        """Samples and what must keep its place among them."""
+        while True:
+            lease = await self._next(self._channel.microphone)
+            with lease, _collected() as errors:
+                if lease.kind == Heard.SAMPLES:
+                    if lease.nbytes:
+                        async with self._state.busy:
+                            await hear(self._state, lease.view)
+                    await self._state.retire()
+                elif lease.kind == Heard.COMMIT:
+                    await act(self._state, {"type": "input_audio_buffer.commit"})
+                elif lease.kind == Heard.CLEAR:
+                    await act(self._state, {"type": "input_audio_buffer.clear"})
+                else:
+                    raise RequestError("unknown message", where="microphone", found=lease.kind)
+            await self._tell(errors)
+
+    async def _obey_all(self) -> None:
+        """Commands, stops, and room that the client has made."""
+        while True:
+            seen = self._channel.rings
+            lease = self._channel.commands.receive()
+            if lease is None:
+                if self._channel.stopped:
+                    with _collected() as errors:
+                        await self._stop(None)
+                    await self._tell(errors)
+                self._channel.flush()
+                await self._channel.rung(seen)
+                continue
+            with lease:
+                kind, data = lease.kind, bytes(lease.view)
+            with _collected() as errors:
+                await self._obey(kind, data)
+            await self._tell(errors)
+
+    async def _obey(self, kind: int, data: bytes) -> None:
+        state = self._state
+        if kind == Command.SAY:
+            content = [{"type": "input_text", "text": _utf8(data)}]
+            item = {"type": "message", "role": "user", "content": content}
+            await act(state, {"type": "conversation.item.create", "item": item})
+        elif kind == Command.RESPOND:
+            await act(state, {"type": "response.create"})
+        elif kind == Command.CANCEL:
+            if state.response is not None:
+                await act(state, {"type": "response.cancel"})
+        elif kind == Command.STOP and len(data) == STOP.size:
+            heard_ms, _ = STOP.unpack(data)
+            await self._stop(None if heard_ms == HEARD_UNKNOWN else heard_ms)
+        else:
+            raise RequestError("unknown command", where="commands", found=f"{kind}, {len(data)} bytes")
+
+    async def _stop(self, heard_ms: int | None) -> None:
+        """Silence, and the history keeps what was heard of the answer, which may have been made long ago."""
+        state = self._state
+        answer = state.response or state.answered
+        self._out.silence()
+        if answer is None:
+            return
+        heard = answer.heard(answer.playing_ms() if heard_ms is None else heard_ms)
+        if answer is state.response:
+            await state.interrupt("client_cancelled", heard)
+        else:
+            await state.shorten(answer, heard)
+
+    async def _tell(self, errors: list[DpfError]) -> None:
+        for error in errors:
+            await self._out.error(error)
+
+
+@contextlib.contextmanager
+def _collected() -> Iterator[list[DpfError]]:
+    """Keeps the error of one message, for its client, instead of raising it; that the client left is raised."""
+    errors: list[DpfError] = []
+    try:
+        yield errors
+    except ClientGone:
+        raise
+    except DpfError as error:
+        errors.append(error)
+
+
+def _utf8(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RequestError("not UTF-8", where="commands", found=f"byte {error.start}") from error
