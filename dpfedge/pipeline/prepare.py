@@ -1,37 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first steps of a start: a package and a board in, a bound package and a warming parent of its stages out.
 
-Everything heavy is imported by that parent, beside what the caller does next; this module imports none of it, so that a
-package that does not fit is refused at once. So is one that nobody trusted has signed, before any stage reads a byte of
-it: the check takes this process less time than the parent's imports take that one.
+Everything heavy is imported by that parent, beside what the caller does next; this module imports none of it, and
+little else: until the parent is started the other processors idle. So a package that does not fit is refused at once.
+So is one that nobody trusted has signed, before any stage reads a byte of it: the check takes this process less time
+than the parent's imports take that one.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dpfedge.errors import SignatureError
-from dpfedge.pipeline.checking import Checking, is_weights
 from dpfedge.pipeline.parent import Zygote
 from dpfedge.pipeline.shortage import names_shortage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from dpfedge.binding import Bound
     from dpfedge.package import Package
+    from dpfedge.pipeline.checking import Checking
     from dpfedge.pipeline.plan import Plan
     from dpfedge.store import Installed, Located
 
 __all__ = ["Prepared", "PreparedFile", "prepare", "prepare_file"]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A bound package and the process that will fork its stages."""
 
     zygote: Zygote
@@ -56,8 +56,7 @@ class Prepared:
         self.bound.close()
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedFile:
+class PreparedFile(NamedTuple):
     """A checked pipeline file on this machine, and the process that will fork its stages."""
 
     zygote: Zygote
@@ -120,6 +119,7 @@ def prepare(
         # imported beside the parent's own imports, which take longer
         from dpfedge.binding import bind_here
         from dpfedge.package.verify import check_content, known_check
+        from dpfedge.pipeline.checking import Checking, is_weights
         from dpfedge.store import Located, locate
 
         known_check(check)

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from dpfedge.pipeline.events import Event
 from dpfedge.pipeline.prepare import Prepared, prepare
 from dpfedge.runtime.looped import Looped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from dpfedge.pipeline.events import Event
     from dpfedge.runtime.asynchronous import AsyncRuntime
 
 __all__ = ["Runtime", "SyncRuntime"]

@@ -244,3 +244,18 @@ def test_import__stays_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.stderr.strip() == ""
+
+
+def test_parent_of_stages__is_started_before_anything_is_imported() -> None:
+    """Until then one processor works and the others idle; a synchronous runtime takes the same way."""
+    code = (
+        "import sys\n"
+        "from dpfedge.pipeline import parent, prepare\n"
+        "from dpfedge.runtime import Runtime\n"
+        "def start():\n"
+        "    heavy = {'asyncio', 'cbor2', 'concurrent.futures', 'dataclasses', 'logging', 'numpy', 'pathlib'}\n"
+        "    sys.exit(str(sorted(heavy & set(sys.modules)) or ''))\n"
+        "prepare.Zygote = start\n"
+        "Runtime.open('x')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == ""
