@@ -7,6 +7,7 @@ It owns a place in the request table while it lives. It knows no stage's domain:
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -310,7 +311,7 @@ class Flow:
             task.cancel()
         self._tell(error)
         self._shut()
-        self._items.put_nowait(error)
+        self._items.put_nowait(None if error is None else copy.copy(error))
 
     def _tell(self, error: BaseException | None) -> None:
         if self._observer is None:
@@ -361,7 +362,7 @@ class Flow:
                 return send()
             except WouldBlock:
                 await asyncio.sleep(_SPACE_WAIT_S)
-        raise self._error or Cancelled("the request ended before all of it was sent", stage="runtime")
+        raise self._why("the request ended before all of it was sent")
 
     async def _repeat(self) -> None:
         async with self._sending:
@@ -392,4 +393,8 @@ class Flow:
 
     def _check_open(self) -> None:
         if self._over:
-            raise self._error or Cancelled("the request has ended", stage="runtime")
+            raise self._why("the request has ended")
+
+    def _why(self, otherwise: str) -> BaseException:
+        # each time another one: what is raised holds its raiser's frames, and those hold this request
+        return copy.copy(self._error) if self._error is not None else Cancelled(otherwise, stage="runtime")

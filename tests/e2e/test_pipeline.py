@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import numpy as np
 import pytest
 
 from dpfedge import Pipeline
-from dpfedge.errors import StageDied, StageError
+from dpfedge.errors import DeadlineExceeded, StageDied, StageError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two-stages"
 CODE = """
@@ -228,6 +230,15 @@ def test_request__dropped_or_outliving_its_pipeline(chain: Callable[..., Path]) 
     with Pipeline.open(chain()) as pipeline:
         for _ in range(70):
             pipeline.request()
+        failed = pipeline.request(deadline_s=1e-9)
+        with pytest.raises(DeadlineExceeded):
+            list(failed.outputs())
+        with pytest.raises(DeadlineExceeded):
+            failed.finish()
+        gone = weakref.ref(failed)
+        del failed
+        gc.collect()
+        assert gone() is None
         with pipeline.request():
             pipeline.close()
 

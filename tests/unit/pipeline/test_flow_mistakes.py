@@ -132,6 +132,9 @@ def test_send__into_a_request_that_failed_says_why(threads: Callable[..., Thread
             for again in (flow.send("double.numbers", THREE), flow.finish(), flow.flush()):
                 with pytest.raises(StageError, match="told to fail"):
                     await again
+            with pytest.raises(StageError, match=r"^stage add: told to fail$"):
+                await texts(flow)
+            assert flow._error.__traceback__ is None
 
     run(test())
 
