@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "probe": "show what this machine is",
     "boards": "list the known boards",
     "backends": "list the backend plugins that were found",
+    "doctor": "find what keeps an installation from working",
     "bind": "say which target of a package runs here, and why",
     "install": "install a package: verified, proved on this machine, switched to at once",
     "list": "list the installed packages",

@@ -33,6 +33,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("seal",),
     ("pipeline",),
     ("runtime",),
+    ("doctor",),
     ("serve", "bench", "cli"),
 )
 ORDER = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins and what their backends see: a registry in; broken plugins, backends without a device, and why, out.
+
+It opens no device; backends enumerate from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dpfedge.backend.registry import Registry
+from dpfedge.doctor.surroundings import Finding
+from dpfedge.plugin.border import Border
+
+__all__ = ["check_devices", "check_plugins"]
+
+
+def check_plugins(registry: Registry, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Plugins that could not be loaded, and a restriction that keeps others out."""
+    for broken in registry.broken():
+        what = f"{broken.hook}: {broken.reason}"
+        yield Finding(
+            "plugins", "fault", broken.plugin, what, broken.remedy, (broken.backend,) if broken.backend else ()
+        )
+    if "DPFEDGE_PLUGINS" in environ:
+        names = environ["DPFEDGE_PLUGINS"] or "nothing"
+        yield Finding("plugins", "note", "DPFEDGE_PLUGINS", f"only {names} is loaded")
+
+
+def check_devices(registry: Registry, root: Path) -> Iterator[Finding]:
+    """A backend that cannot tell its devices, or has none here."""
+    for name in registry.names():
+        reasons: list[str] = []
+        devices: list[str] = []
+        with Border(reasons.append):
+            devices = [f"{one.id} ({one.arch})" for one in registry.get(name).devices(root)]
+        where = f"backend {name}"
+        for reason in reasons:
+            yield Finding("devices", "fault", where, reason, "", (name,))
+        if not reasons and not devices:
+            yield Finding("devices", "fault", where, "it finds no device here", "", (name,))
+        if devices:
+            yield Finding("devices", "note", where, f"devices {', '.join(devices)}", "", (name,))

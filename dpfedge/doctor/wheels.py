@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installed builds of onnxruntime: folders of packages in, doubles and builds without kernels for these GPUs out.
+
+It reads metadata files only and imports nothing of what it judges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+from dpfedge.doctor.surroundings import Finding, Surroundings
+
+__all__ = ["OWNED", "Wheel", "check_doubles", "check_kernels", "wheels"]
+
+OWNED = "onnxruntime/__init__.py"
+"""A distribution that has this file owns the folder `onnxruntime`."""
+_BACKENDS = {"onnxruntime-gpu": ("cuda",), "onnxruntime-migraphx": ("rocm",), "onnxruntime-rocm": ("rocm",)}
+_CUDA = re.compile(r"^nvidia-cuda-runtime(?:-cu(\d+)|\s*[~=>]=\s*(\d+))")
+# (distribution, version, machine) → compute capabilities in its fat binaries; none has PTX (shared/facts, 7.1)
+_KERNELS: Mapping[tuple[str, str, str], tuple[int, ...]] = {
+    ("onnxruntime-gpu", "1.31.1", "x86_64"): (75, 80, 86, 89, 90, 120),
+    ("onnxruntime-gpu", "1.31.1", "aarch64"): (89, 90, 120, 121),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """One installed build of onnxruntime."""
+
+    name: str
+    version: str
+    folder: Path
+    """Where its packages lie."""
+    cuda: int | None
+    """The CUDA it was built for, as far as its metadata tells."""
+
+    @property
+    def title(self) -> str:
+        """Name and version."""
+        return f"{self.name} {self.version}"
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Backends that use it beside the CPU's."""
+        return _BACKENDS.get(self.name, ())
+
+
+def wheels(surroundings: Surroundings) -> tuple[Wheel, ...]:
+    """Every distribution that owns the folder `onnxruntime`, by name."""
+    found: dict[str, Wheel] = {}
+    for one in distributions(path=list(surroundings.packages)):
+        name = (one.metadata["Name"] or "").lower().replace("_", "-")
+        if ("onnxruntime" in name or name.startswith("ort-")) and _owns(one):
+            found.setdefault(name, Wheel(name, one.version, Path(str(one.locate_file(""))), _cuda(one)))
+    return tuple(found[name] for name in sorted(found))
+
+
+def _owns(one: Distribution) -> bool:
+    return any(str(file) == OWNED for file in one.files or ())
+
+
+def _cuda(one: Distribution) -> int | None:
+    for line in one.requires or ():
+        if match := _CUDA.match(line):
+            return int(match[1] or match[2])
+    return None
+
+
+def check_doubles(surroundings: Surroundings) -> Iterator[Finding]:
+    """Two distributions that own one folder: the later overwrote files of the earlier, and removing one breaks both."""
+    found = wheels(surroundings)
+    if len(found) > 1:
+        names = " ".join(wheel.name for wheel in found)
+        yield Finding(
+            "wheels",
+            "fault",
+            "onnxruntime",
+            f"{len(found)} distributions own its folder: {', '.join(wheel.title for wheel in found)}",
+            f"pip uninstall -y {names}, then pip install the one you want",
+        )
+
+
+def check_kernels(surroundings: Surroundings) -> Iterator[Finding]:
+    """A build without kernels for a GPU that is here: it loads, and the first operator fails."""
+    machine = surroundings.machine
+    archs = {gpu.arch for gpu in machine.accelerators if gpu.kind == "gpu.nvidia" and gpu.arch}
+    for wheel in wheels(surroundings):
+        built = _KERNELS.get((wheel.name, wheel.version, machine.arch))
+        if wheel.name != "onnxruntime-gpu" or not archs:
+            continue
+        for arch in sorted(archs):
+            yield from _judge(wheel, arch, built)
+
+
+def _judge(wheel: Wheel, arch: str, built: Sequence[int] | None) -> Iterator[Finding]:
+    number = arch.removeprefix("sm_")
+    if built is None:
+        yield Finding(
+            "kernels", "note", wheel.title, f"it is not known whether it has kernels for {arch}", "", ("cuda",)
+        )
+    elif number.isdecimal() and not any(_runs(code, int(number)) for code in built):
+        had = ", ".join(f"sm_{code}" for code in built)
+        yield Finding(
+            "kernels", "fault", wheel.title, f"it has no kernels for {arch} (only {had}) and no PTX",
+            "install a build for this GPU; for Jetson one of its JetPack's index", ("cuda", "jetson"),
+        )  # fmt: skip
+
+
+def _runs(code: int, gpu: int) -> bool:
+    """A cubin runs on its own major version at an equal or higher minor."""
+    return code // 10 == gpu // 10 and code % 10 <= gpu % 10

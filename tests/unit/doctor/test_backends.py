@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What plugins and their backends say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from dpfedge.backend.api import ABI
+from dpfedge.backend.registry import Registry
+from dpfedge.doctor.backends import check_devices, check_plugins
+from dpfedge.errors import Unavailable
+
+
+def backend(name: str, devices: Sequence[Any] | Exception) -> Any:
+    """A backend with these devices, or with a reason for none."""
+
+    def listed(root: Path) -> Sequence[Any]:
+        if isinstance(devices, Exception):
+            raise devices
+        return devices
+
+    return SimpleNamespace(name=name, abi=ABI, devices=listed)
+
+
+def test_check_plugins__broken_and_kept_out() -> None:
+    """Plugin, hook, reason, remedy; and a variable that keeps others out."""
+    registry = Registry()
+    registry.report("dpfedge-odd 1.0", "import", "ImportError: libgone.so")
+
+    broken, restricted = check_plugins(registry, {"DPFEDGE_PLUGINS": "cpu"})
+
+    assert str(broken) == (
+        "fault: dpfedge-odd 1.0: import: ImportError: libgone.so; pip install --force-reinstall dpfedge-odd"
+    )
+    assert restricted.what == "only cpu is loaded"
+
+
+def test_check_devices__each_says_its_own() -> None:
+    """Some, none, a reason of ours, and one of theirs."""
+    registry = Registry()
+    registry.add(backend("a", [SimpleNamespace(id="a:0", arch="sm_90")]))
+    registry.add(backend("b", []))
+    registry.add(backend("c", Unavailable("no driver", where="backend c")))
+    registry.add(backend("d", OSError("libgone.so")))
+
+    found = {one.backends[0]: (one.level, one.what) for one in check_devices(registry, Path("/"))}
+
+    assert found == {
+        "a": ("note", "devices a:0 (sm_90)"),
+        "b": ("fault", "it finds no device here"),
+        "c": ("fault", "backend c: no driver"),
+        "d": ("fault", "OSError: libgone.so"),
+    }

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds of onnxruntime: who owns the folder, and for which GPUs there are kernels; distributions here are fakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpfedge.doctor.wheels import check_doubles, check_kernels, wheels
+
+from .conftest import Install, machine
+
+CUDA13 = ("nvidia-cuda-runtime~=13.0; extra == 'cuda'",)
+
+
+def test_wheels__that_own_the_folder(install: Install) -> None:
+    """A plugin for onnxruntime lies beside it and owns nothing; the CUDA it was built for is in the metadata."""
+    install("onnxruntime-qnn", "2.7.0", files=["onnxruntime_qnn/__init__.py"])
+    install("onnxruntime-gpu", "1.31.1", requires=CUDA13)
+    install("onnxruntime_training", "1.19", requires=["nvidia-cuda-runtime-cu12"])
+    folder = install("numpy", "2.4.6", files=["numpy/__init__.py"])
+
+    found = {wheel.title: wheel.cuda for wheel in wheels(machine("h100", folder))}
+
+    assert found == {"onnxruntime-gpu 1.31.1": 13, "onnxruntime-training 1.19": 12}
+
+
+def test_check_doubles__names_both(install: Install) -> None:
+    """And how to get out of it; one alone is well."""
+    folder = install("onnxruntime", "1.32.0")
+    assert list(check_doubles(machine("h100", folder))) == []
+    install("onnxruntime-gpu", "1.31.1")
+
+    (found,) = check_doubles(machine("h100", folder))
+
+    assert found.level == "fault"
+    assert found.what == "2 distributions own its folder: onnxruntime 1.32.0, onnxruntime-gpu 1.31.1"
+    assert "pip uninstall -y onnxruntime onnxruntime-gpu" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "level"),
+    [("h100", "1.31.1", None), ("orin-agx", "1.31.1", "fault"), ("thor", "1.31.1", "fault"), ("h100", "9.9", "note")],
+)
+def test_check_kernels__for_the_gpu_that_is_here(install: Install, name: str, version: str, level: str | None) -> None:
+    """The build for servers has nothing for Orin (sm_87) and Thor (sm_110); of an unknown build nothing is claimed."""
+    found = list(check_kernels(machine(name, install("onnxruntime-gpu", version))))
+
+    assert [one.level for one in found] == ([] if level is None else [level])
+    assert level != "fault" or "no kernels for sm_" in found[0].what
+
+
+def test_check_kernels__of_a_cpu_build(install: Install) -> None:
+    """It promises no GPU."""
+    assert list(check_kernels(machine("h100", install("onnxruntime", "1.32.0")))) == []
