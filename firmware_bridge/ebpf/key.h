@@ -42,23 +42,34 @@ static __always_inline __u32 rh_key_length(const rh_scratch *of) {
     return (user <= DPF_ROUTE_FIELD_MOST) ? DPF_ROUTE_KEY_LEAST + model + user : 0u;
 }
 
-/* The up to 7 bytes that are no whole word, first one lowest. */
-static __always_inline __u64 rh_key_rest(const rh_scratch *key, __u32 nbytes) {
-    __u64 rest = 0u;
-#pragma unroll
-    for (__u32 word = 1u; word < RH_KEY_WORDS; word++) {
-        if ((nbytes >> 3u) == word) {
-            rest = *(const volatile __u64 *)&key->word[word];
-            __asm__ volatile("" : "+r"(rest)); /* or the compiler moves a pointer and loads once */
-        }
+/* The four words from `first` on. Without the asm the compiler would move a pointer and load once. */
+#define RH_KEY_WORDS_AT(key, first, to)                            \
+    do {                                                           \
+        (to)[0] = *(const volatile __u64 *)&(key)->word[(first)];  \
+        (to)[1] = *(const volatile __u64 *)&(key)->word[(first) + 1]; \
+        (to)[2] = *(const volatile __u64 *)&(key)->word[(first) + 2]; \
+        (to)[3] = *(const volatile __u64 *)&(key)->word[(first) + 3]; \
+        __asm__ volatile("" : "+r"((to)[3]) : "i"(first));         \
+    } while (0)
+
+/* What is left after the last stripe of 32 bytes. */
+static __always_inline void rh_key_last(const rh_scratch *key, __u32 nbytes, __u64 *to) {
+    switch (nbytes >> 5u) {
+    case 0u: RH_KEY_WORDS_AT(key, 0, to); break;
+    case 1u: RH_KEY_WORDS_AT(key, 4, to); break;
+    case 2u: RH_KEY_WORDS_AT(key, 8, to); break;
+    case 3u: RH_KEY_WORDS_AT(key, 12, to); break;
+    case 4u: RH_KEY_WORDS_AT(key, 16, to); break;
+    case 5u: RH_KEY_WORDS_AT(key, 20, to); break;
+    case 6u: RH_KEY_WORDS_AT(key, 24, to); break;
+    default: RH_KEY_WORDS_AT(key, 28, to); break;
     }
-    return rest;
 }
 
 /* dpf_xxh64 of a key: 12 .. 252 bytes. */
 static __always_inline __u64 rh_key_hash(const rh_scratch *key, __u32 nbytes, __u64 seed) {
     __u64 a = seed + DPF_XXH64_1 + DPF_XXH64_2, b = seed + DPF_XXH64_2, c = seed, d = seed - DPF_XXH64_1;
-    __u64 hash = seed + DPF_XXH64_5;
+    __u64 hash = seed + DPF_XXH64_5, last[4];
     __u32 left = nbytes & 7u;
 #pragma unroll
     for (__u32 word = 0u; word + 4u < RH_KEY_WORDS; word += 4u) {
@@ -73,14 +84,11 @@ static __always_inline __u64 rh_key_hash(const rh_scratch *key, __u32 nbytes, __
         hash = dpf_xxh64_merge(dpf_xxh64_merge(dpf_xxh64_merge(dpf_xxh64_merge(hash, a), b), c), d);
     }
     hash += nbytes;
-#pragma unroll
-    for (__u32 word = 0u; word < RH_KEY_WORDS; word += 4u) {
-        if ((nbytes >> 5u) != (word >> 2u)) continue; /* of what is left after the last stripe */
-        if (nbytes >= word * 8u + 8u) hash = dpf_xxh64_word(hash, key->word[word]);
-        if (nbytes >= word * 8u + 16u) hash = dpf_xxh64_word(hash, key->word[word + 1u]);
-        if (nbytes >= word * 8u + 24u) hash = dpf_xxh64_word(hash, key->word[word + 2u]);
-    }
-    __u64 rest = rh_key_rest(key, nbytes);
+    rh_key_last(key, nbytes, last);
+    __u64 rest = last[0];
+    if ((nbytes & 31u) >= 8u) hash = dpf_xxh64_word(hash, last[0]), rest = last[1];
+    if ((nbytes & 31u) >= 16u) hash = dpf_xxh64_word(hash, last[1]), rest = last[2];
+    if ((nbytes & 31u) >= 24u) hash = dpf_xxh64_word(hash, last[2]), rest = last[3];
     if (left >= 4u) {
         hash = dpf_xxh64_turn(hash ^ ((rest & 0xFFFFFFFFu) * DPF_XXH64_1), 23u) * DPF_XXH64_2 + DPF_XXH64_3;
         rest >>= 32u;

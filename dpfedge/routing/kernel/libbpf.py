@@ -87,6 +87,7 @@ def _declare(lib: ctypes.CDLL) -> None:
         "bpf_map_lookup_elem": (integer, (integer, text, text)),
         "bpf_map_delete_elem": (integer, (integer, text)),
         "bpf_map_get_next_key": (integer, (integer, pointer, text)),
+        "bpf_prog_test_run_opts": (integer, (integer, pointer)),
         "bpf_link_create": (integer, (integer, integer, integer, pointer)),
         "bpf_prog_attach": (integer, (integer, integer, integer, ctypes.c_uint)),
         "bpf_prog_get_next_id": (integer, (ctypes.c_uint32, pointer)),

@@ -50,8 +50,9 @@ def spread(owners: bytes, bits: int) -> bytes:
 class KernelTable:
     """The maps of a loaded object, written by this process only."""
 
-    def __init__(self, loaded: Loaded) -> None:
-        """Map them; a table that nobody serves is what they hold at first."""
+    def __init__(self, loaded: Loaded, *, known: bool = True) -> None:
+        """Map them; at first they hold a table that nobody serves. `known`: the object has a map of addresses."""
+        self._has_known = known
         self._loaded, self._settled, self._switched = loaded, True, 0.0
         self._known, self._next = set[bytes](), set[bytes]()
         self._maps: list[mmap.mmap] = []
@@ -91,7 +92,7 @@ class KernelTable:
             allowed = f"{TABLE_BYTES} bytes, {INSTANCES_MAX} instances"
             raise UsageError("the table does not fit the kernel's", where="table", found=found, allowed=allowed)
         self.settle()
-        known = {one.known for one in addresses if one is not None}
+        known = {one.known for one in addresses if one is not None and self._has_known}
         for key in known - self._known:
             self._loaded.put("rh_known", key, bytes(4))
         self._known |= known
