@@ -132,8 +132,9 @@ class Channel:
         return self._arena.requests.cancelled(self.key, self.epoch)
 
     def silence(self, answer: int) -> None:
-        """No sound that was made so far is played any more; `answer` (0: none) is what was being said."""
-        self._arena.requests.cancel(self.key, self.epoch + 1)
+        """No sound that was made so far is played any more, and the end of `answer` (0: none) is told again."""
+        if not self.stopped:
+            self._arena.requests.cancel(self.key, self.epoch + 1)
         low, high = self.epoch, _BOUND_MAX
         while low < high:  # the client may have raised the bound further, by any number
             middle = (low + high) // 2

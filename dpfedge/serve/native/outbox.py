@@ -45,7 +45,9 @@ class NativeOutbox(Outbox):
         self.answer = 0
         """The number of the last answer that was begun."""
         self._sounding = 0
-        """The answer whose sound was begun and not ended."""
+        """The last answer that had sound."""
+        self._silent = True
+        """None of it may still be played."""
         self._utterances: dict[str, int] = {}
         self._spoken = 0
         self._senders: Mapping[str, Callable[..., Awaitable[None]]] = {
@@ -70,13 +72,13 @@ class NativeOutbox(Outbox):
 
     async def sound(self, samples: Samples, rate: int, **place: Any) -> None:
         """Samples of the answer, i16[n] at `rate` Hz."""
-        self._sounding = self.answer
+        self._sounding, self._silent = self.answer, False
         await self._channel.play(samples, self.answer)
 
     def silence(self) -> None:
         """No sound that was made so far is played any more."""
         self._channel.silence(self._sounding)
-        self._sounding = 0
+        self._silent = True
 
     def _number(self, item_id: str) -> int:
         if item_id not in self._utterances:
@@ -87,7 +89,7 @@ class NativeOutbox(Outbox):
         return self._utterances[item_id]
 
     async def _speech_started(self, audio_start_ms: float, item_id: str) -> None:
-        if self._interrupts:
+        if self._interrupts and not self._silent:
             self.silence()
         await self._channel.tell(EventKind.SPEECH_STARTED, self._number(item_id), at_ms=audio_start_ms)
 
@@ -110,7 +112,8 @@ class NativeOutbox(Outbox):
     async def _answer_done(self, response: Mapping[str, Any]) -> None:
         done = _DONE[response["status"]]
         if done is Done.CANCELLED:
-            self.silence()
+            if not self._silent:
+                self.silence()
         elif self._sounding == self.answer:
             self._channel.end_sound(self.answer)
         details = response["status_details"] or {}

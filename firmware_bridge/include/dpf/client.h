@@ -146,7 +146,7 @@ typedef struct dpf_client_sound {
     uint32_t count;         /* 0: only `last` matters */
     uint32_t hz;
     uint32_t number;  /* the answer */
-    uint32_t last;    /* 1: the answer's sound is complete, or was cancelled */
+    uint32_t last;    /* 1: the answer's sound is complete, or was stopped; after a stop it may come once more */
     uint64_t sent_ns; /* CLOCK_MONOTONIC when the server sent it */
     uint32_t slot, generation; /* the library's */
 } dpf_client_sound;

@@ -121,6 +121,8 @@ def test_interruption__silences() -> None:
         ("silence", 1),
         ("SPEECH_STARTED", 1, {"at_ms": 1}),
     ]
+    assert told(start, ("sound", {}), done("completed"), speech, speech).count(("silence", 1)) == 1
+    assert told(start, done("cancelled", reason="turn_detected"), speech).count(("silence", 0)) == 0
     assert told(start, ("sound", {}), done("cancelled", reason="turn_detected"))[2:] == [
         ("silence", 1),
         ("ANSWER_DONE", 1, {"code": Done.CANCELLED, "text": "turn_detected"}),

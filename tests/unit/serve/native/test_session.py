@@ -91,9 +91,25 @@ def test_stop__silences_and_keeps_what_was_heard(faced: Any) -> None:
     assert (number, code, why) == (1, Done.CANCELLED, "client_cancelled")
     assert ("interrupt", "Once") in faced.session.calls
     faced.session.feed(AudioChunk(1024, 1, TONE, 22_050), TurnDone(1024, 1, "cancelled"))
-    while (sound := client.sound())[1] == 0:
+    while client.arena.requests.cancelled(client.key, (sound := client.sound())[1]):
         continue
     assert (sound[0], sound[3], len(sound[2])) == (1, True, 0)
+
+
+def test_stop__twice_tells_the_end_again(faced: Any) -> None:
+    """The first end is of an epoch that is not played any more, and a client may wait for it."""
+    client = faced.dial()
+    faced.session.feed(Transcript(1024, 1, "tell me", 5, 80), AudioChunk(1024, 1, TONE, 22_050))
+    client.until(EventKind.ANSWER_STARTED)
+    client.sound()
+    for bound in (1, 2):
+        client.stop(100, bound)
+    eventually(lambda: ("interrupt", "") in faced.session.calls)
+    sound = client.sound()
+    while client.arena.requests.cancelled(client.key, sound[1]) or not sound[3]:
+        sound = client.sound()
+    assert sound[0] == 1
+    assert sound[1] >= 2
 
 
 def test_stop__of_an_answer_that_is_complete_shortens_it(faced: Any) -> None:
