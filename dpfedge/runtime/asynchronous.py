@@ -24,6 +24,7 @@ from dpfedge.pipeline.session import Session, push_audio, when_space
 from dpfedge.pipeline.shortage import beside
 from dpfedge.runtime.dispatcher import Dispatcher
 from dpfedge.runtime.options import AudioFormat, Limits, Sampling
+from dpfedge.runtime.starting import started
 from dpfedge.stage.api import Mode
 
 if TYPE_CHECKING:
@@ -81,16 +82,8 @@ class AsyncRuntime:
             prepared = prepare(package, board=board, check=check, allow_unsigned=allow_unsigned, trust=trust)
             return Engine.start(prepared, dispatcher, observe)
 
-        starting = asyncio.ensure_future(asyncio.to_thread(start))
-        try:
-            engine = await asyncio.shield(starting)
-            return cls(engine, dispatcher, engine.observer)
-        except asyncio.CancelledError:
-            # the thread cannot be cancelled; what it started is ended as soon as it is there
-            await asyncio.wait({starting})
-            if starting.exception() is None:
-                await beside(starting.result().stop)
-            raise
+        engine = await started(start)
+        return cls(engine, dispatcher, engine.observer)
 
     async def wait_ready(self) -> None:
         """Return when every stage is warm; StageError names one that cannot be."""

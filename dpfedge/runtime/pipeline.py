@@ -21,6 +21,7 @@ from dpfedge.pipeline.prepare import Prepared, PreparedFile, prepare, prepare_fi
 from dpfedge.pipeline.shortage import beside
 from dpfedge.runtime.dispatcher import Dispatcher
 from dpfedge.runtime.options import Limits
+from dpfedge.runtime.starting import started
 from dpfedge.runtime.synchronous import SyncRuntime
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class AsyncPipeline:
             ready = path if isinstance(path, Prepared | PreparedFile) else _prepare(path, board, options)
             return Engine.start(ready, dispatcher, observe)
 
-        engine = await asyncio.to_thread(start)
+        engine = await started(start)
         try:
             await asyncio.to_thread(engine.wait_ready)
         except BaseException:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpfedge import Pipeline
+from dpfedge import AsyncPipeline, Pipeline
 from dpfedge.errors import DeadlineExceeded, StageDied, StageError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two-stages"
@@ -264,3 +265,21 @@ def test_newest__loses_no_end_of_many_requests(chain: Callable[..., Path]) -> No
         assert ended == [True] * 12
         stats = pipeline.status(memory=False)["links"]
         assert stats["a.b"]["depth"] + stats["a.b"]["in_flight"] == 0
+
+
+def test_open__that_was_cancelled_leaves_no_process(chain: Callable[..., Path]) -> None:
+    """Whatever it had started by then."""
+    path, before = chain(), set(os.listdir("/proc/self/fd"))
+
+    async def test() -> None:
+        for delay_s in (0.0, 0.001, 0.02):
+            opening = asyncio.create_task(AsyncPipeline.open(path))
+            await asyncio.sleep(delay_s)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+
+    asyncio.run(test())
+    assert set(os.listdir("/proc/self/fd")) <= before
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text()
+    assert children == ""
