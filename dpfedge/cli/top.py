@@ -13,6 +13,7 @@ from typing import Any
 
 from dpfedge.cli.status import add_which_arguments, chosen_servers
 from dpfedge.errors import UsageError
+from dpfedge.routing.kernel.users import DeviceUsers
 from dpfedge.serve.watching import Look, activity, look, temperatures
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
@@ -26,7 +27,8 @@ examples:
   dpfedge top --once --json
 
 CPU is in percent of one core. It ends with Ctrl-C; where stdout is no terminal it prints one table and ends.
-The server answers one small GET for each look; processor time and memory are read beside it."""
+The server answers one small GET for each look; processor time and memory are read beside it.
+Who uses the accelerators the kernel tells, with CAP_BPF and CAP_NET_ADMIN; else /proc does, of one's own processes."""
 
 _INTERVAL_MIN_S, _INTERVAL_MAX_S = 0.2, 3600.0
 _ONCE_S = 0.5  # rates need two looks
@@ -60,12 +62,14 @@ def run(args: argparse.Namespace) -> int:
 def _views(args: argparse.Namespace, interval_s: float) -> Iterator[dict[str, Any]]:
     """What is so, every `interval_s`; the first one after the first interval."""
     before: Mapping[int, Look] = {one.server.pid: one for one in map(look, chosen_servers(args))}
-    while True:
-        time.sleep(interval_s)
-        now = {one.server.pid: one for one in map(look, chosen_servers(args))}
-        servers = [activity(one, before.get(pid)) for pid, one in now.items()]
-        yield {"interval_s": interval_s, "temperatures_c": temperatures(), "servers": servers}
-        before = now
+    with DeviceUsers() as users:
+        while True:
+            time.sleep(interval_s)
+            now = {one.server.pid: one for one in map(look, chosen_servers(args))}
+            servers = [activity(one, before.get(pid)) for pid, one in now.items()]
+            view = {"interval_s": interval_s, "temperatures_c": temperatures(), "devices": users.figures()}
+            yield view | {"servers": servers}
+            before = now
 
 
 def _print(view: Mapping[str, Any], as_json: bool) -> None:

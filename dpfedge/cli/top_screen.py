@@ -25,11 +25,22 @@ def screen(view: Mapping[str, Any]) -> RenderableType:
         for name, celsius in zones.items():
             shown.append(f"{name} {celsius:.0f} °C  ", style="red" if celsius >= _WARM_C else "")
         parts.append(shown)
+    parts += map(Text, _users(view.get("devices") or {}))
     for server in view["servers"]:
         parts += _server(server)
     if not view["servers"]:
         parts.append(Text("no dpfedge serve process of this user is running"))
     return Group(*parts)
+
+
+def _users(devices: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each accelerator that somebody has open."""
+    open_by: dict[str, list[str]] = {}
+    for use in devices.get("uses", ()):
+        if use["open"]:
+            open_by.setdefault(use["device"], []).append(f"{use['name']} ({use['pid']})")
+    for device, names in open_by.items():
+        yield f"{device}  {', '.join(names)}"
 
 
 def _server(server: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -75,3 +75,10 @@ def test_screen__is_red_where_it_is_bad() -> None:
     options: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
     assert _drawn(_view(bad, cpu=99.0), **options).count("\x1b[31m") == 3
     assert "\x1b[31m" not in _drawn(_view(_server(), cpu=40.0), **options)
+
+
+def test_screen__who_uses_an_accelerator() -> None:
+    """One line for each device; what was closed is left out."""
+    use = {"device": "/dev/nvidia0", "pid": 7, "name": "python", "open": True, "opens": None}
+    uses = [use, use | {"pid": 9, "name": "mpv"}, use | {"pid": 10, "open": False}]
+    assert "/dev/nvidia0  python (7), mpv (9)\n" in _drawn(_view() | {"devices": {"uses": uses}})

@@ -29,6 +29,7 @@ def test_health_map__is_what_the_router_published(http: httpx.Client, table: Pat
         assert (told["generation"], told["healthy"]) == (1, 2)
         assert told["table"] == {"bits": 16, "digest": f"{router.table.digest():016x}"}
         assert told["instances"]["gpu-0"] == {"health": 1.0, "healthy": True, "weight": 2, "effective": 2}
+        assert told["devices"]["by"] == "/proc"
         router.sample("gpu-0", Sample(0.5, 0.5, fatal_errors=1))
         told = http.get("/v1/health-map").json()
         assert (told["generation"], told["healthy"]) == (2, 1)
