@@ -23,6 +23,8 @@ _TIME_MAX = 2**63 - 1
 
 def check_options(graph: Graph, options: Mapping[str, Any]) -> None:
     """Options are a map for a stage that there is; what is in it is the stage's to judge."""
+    if not isinstance(options, Mapping):
+        raise InputError("options are a map", found=type(options).__name__, allowed="{stage: {name: value}}")
     for name, given in options.items():
         where = f"options of {name}"
         if name not in graph.names:

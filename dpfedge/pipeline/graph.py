@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpfedge.config import duration_ms, nearest, size_bytes
+from dpfedge.config import duration_ms, nearest, plain, size_bytes
 from dpfedge.errors import ConfigError
 from dpfedge.link import LinkSpec
 from dpfedge.pipeline.links import CHAIN, Drawn, chain, draw, joins, loops
@@ -181,7 +181,7 @@ class _Reader:
             allowed = ", ".join(self._models) or "none: the file names no package"
             remedy = nearest(model, self._models) if self._models else "add package: FILE.dpfbin"
             raise ConfigError("no such model", where=where, found=model, allowed=allowed, remedy=remedy)
-        config = {key: value for key, value in data.items() if key not in NODE_KEYS}
+        config = {key: plain(value) for key, value in data.items() if key not in NODE_KEYS}
         budget = (self._budgets.get("stages") or {}).get(name)
         ports = kind.ports(config, self._models.get(model))
         return StageNode(name, kind, model, config, ports, budget_ns=self._ns(budget, f"stages.{name}"))

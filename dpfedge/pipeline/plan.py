@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpfedge.config import check, plain
+from dpfedge.config import check
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.section import FILE_SCHEMA, check_pipeline
 
@@ -41,7 +41,7 @@ class PipelineFile:
         check(data, FILE_SCHEMA, path)
         check_pipeline(data["pipeline"], str(path), path.parent)
         package = data.get("package")
-        return cls(path, data["name"], None if package is None else path.parent / package, plain(data["pipeline"]))
+        return cls(path, data["name"], None if package is None else path.parent / package, data["pipeline"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,9 +155,9 @@ class Request:
         """See `Flow.send`."""
         self._call(self._flow.send(port, data, **fields))
 
-    def flush(self) -> None:
+    def flush(self, port: str | None = None) -> None:
         """See `Flow.flush`."""
-        self._call(self._flow.flush())
+        self._call(self._flow.flush(port))
 
     def finish(self, port: str | None = None) -> None:
         """See `Flow.finish`."""

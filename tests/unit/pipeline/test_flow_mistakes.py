@@ -84,6 +84,7 @@ def test_send__of_a_turn_or_time_that_cannot_be(threads: Callable[..., Threads],
     ("options", "words"),
     [
         ({"ad": {}}, "options of ad: no such stage; allowed double, add; did you mean add"),
+        ("add", r"options are a map; found str; allowed \{stage"),
         ({"add": 5}, "options of add: options are a map; found int"),
         ({"add": {"x": object()}}, "options of add: a value that CBOR cannot hold"),
     ],

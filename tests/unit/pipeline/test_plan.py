@@ -51,7 +51,7 @@ def test_file__its_package_lies_beside_it(tmp_path: Path) -> None:
     [
         ("name: sums", "nme: sums", r"sums\.yaml:1: unknown key 'nme'.*did you mean name"),
         ("code:Add", "code:Ad", "sums.yaml:5: the module has no such class"),
-        ("add.numbers", "add.number", r"sums\.yaml: pipeline\.links\[0\]: no such input; found add\.number"),
+        ("add.numbers", "add.number", r"sums\.yaml:7: pipeline\.links\[0\]: no such input; found add\.number"),
         ("add.numbers", "add.word", r"the ports do not fit: dtype; found double\.doubled gives f32"),
     ],
 )
