@@ -82,6 +82,8 @@ def _shapes() -> Iterator[Op]:
     yield Op("Tile", {"a": (2, 3), "times": _ints(2, 1)}, "f32 i64")
     yield Op("Gather", {"a": (5, 3), "at": _ints(4, 0, 4)}, "f32 f16 i64", {"axis": 0}, fed=["at"])
     yield Op("GatherElements", {"a": (3, 4), "at": _ints(0, 3, 1).reshape(3, 1)}, "f32 i64", {"axis": 1}, fed=["at"])
+    fewer = _ints(1, -1, 2, 0).reshape(2, 2)
+    yield Op("GatherElements", {"a": (3, 4), "at": fewer}, "f32", {"axis": 0}, fed=["at"], title="fewer")
     yield Op("GatherND", {"a": (3, 4), "at": _ints(0, 3, 2, 1).reshape(2, 2)}, "f32 i64", fed=["at"])
     yield Op("ScatterND", {"a": (4, 3), "at": _ints(2, 0).reshape(2, 1), "new": (2, 3)}, "f32 i64", fed=["at"])
     yield Op("Pad", {"a": (2, 3), "by": _ints(0, 1, 1, 2)}, "f32 i64")

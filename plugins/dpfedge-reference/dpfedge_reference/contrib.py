@@ -248,7 +248,41 @@ class GatherBlockQuantized(Contrib):
         return (numbers[indices].astype(scales.dtype),)
 
 
+class BatchNormalization(Contrib):
+    """ONNX's own, which `onnx.reference` computes from the batch itself before version 14, whatever it is asked."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, scale: Array, bias: Array, mean: Array, var: Array, epsilon: float = 1e-5,
+        momentum: float = 0.9, training_mode: int = 0, spatial: int = 1,
+    ) -> tuple[Array, ...]:  # fmt: skip
+        if not spatial:
+            raise NotImplementedError("spatial=0")
+        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+        used = (x.mean(axes), x.var(axes)) if training_mode else (mean, var)
+        shape = (1, -1, *[1] * (x.ndim - 2))
+        centre, spread, gain, shift = (one.astype(np.float64).reshape(shape) for one in (*used, scale, bias))
+        y = ((x - centre) / np.sqrt(spread + epsilon) * gain + shift).astype(x.dtype)
+        if not training_mode:
+            return (y,)
+        kept = (old * momentum + new * (1 - momentum) for old, new in zip((mean, var), used, strict=True))
+        return (y, *(one.astype(mean.dtype) for one in kept))
+
+
+class GatherElements(Contrib):
+    """ONNX's own, which `onnx.reference` refuses where the indices are fewer than the data along other axes."""
+
+    op_domain = ""
+
+    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
+        grid: list[Array] = list(np.indices(indices.shape, sparse=True))
+        grid[axis] = np.where(indices < 0, indices + data.shape[axis], indices)
+        return (data[tuple(grid)],)
+
+
 CONTRIB: tuple[type[Contrib], ...] = (
-    BiasGelu, DynamicQuantizeMatMul, FastGelu, FusedConv, FusedMatMul, GatherBlockQuantized, Gelu, MatMulIntegerToFloat,
-    MatMulNBits, QuickGelu, SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization,
+    BatchNormalization, BiasGelu, DynamicQuantizeMatMul, FastGelu, FusedConv, FusedMatMul, GatherBlockQuantized,
+    GatherElements, Gelu, MatMulIntegerToFloat, MatMulNBits, QuickGelu, SimplifiedLayerNormalization,
+    SkipLayerNormalization, SkipSimplifiedLayerNormalization,
 )  # fmt: skip

@@ -28,8 +28,8 @@ from dpfedge_reference.contrib import CONTRIB
 __all__ = ["evaluate", "load", "mapped_errors", "prepare"]
 
 _FOREIGN = (
-    ArithmeticError, AssertionError, AttributeError, DecodeError, ImportError, LookupError, MemoryError, NotImplementedError,
-    RuntimeError, TypeError, ValueError, struct.error,
+    ArithmeticError, AssertionError, AttributeError, DecodeError, ImportError, LookupError, MemoryError,
+    NotImplementedError, RuntimeError, TypeError, ValueError, struct.error,
 )  # fmt: skip
 
 
@@ -46,13 +46,24 @@ def mapped_errors(where: str) -> Iterator[None]:
 
 
 def prepare(model: onnx.ModelProto, sections: Mapping[str, memoryview]) -> ReferenceEvaluator:
-    """An evaluator of `model`; NotImplementedError or RuntimeError when an operator is unknown."""
+    """An evaluator of `model`, whose unused outputs get names; RuntimeError or its children for an unknown operator."""
+    _name_unused(model.graph)
 
     class Mapped(ReferenceEvaluator):
         def retrieve_external_data(self, initializer: onnx.TensorProto) -> Array:
             return _view(initializer, sections)
 
     return Mapped(model, new_ops=[*CONTRIB, *ATTENTION])
+
+
+def _name_unused(graph: onnx.GraphProto) -> None:
+    """Without names, `onnx.reference` would take their values for inputs that are left out."""
+    for number, node in enumerate(graph.node):
+        for index, name in enumerate(node.output):
+            node.output[index] = name or f"unused.{number}.{index}"
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _name_unused(inner)
 
 
 def _view(tensor: onnx.TensorProto, sections: Mapping[str, memoryview]) -> Array:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dpfedge_reference.contrib import CONTRIB, sigmoid, unpack
+from dpfedge_reference.contrib import CONTRIB, GatherElements, sigmoid, unpack
+from dpfedge_reference.evaluator import evaluate
+from onnx import TensorProto, helper, numpy_helper
 
 
 def test_unpack__lowest_first() -> None:
@@ -46,3 +48,28 @@ def test_mat_mul_n_bits__is_a_product_of_numbers(bits: int) -> None:
     (found,) = op._run(a, codes, scales, K=64, N=3, bits=bits, block_size=32)
 
     np.testing.assert_allclose(found, ((unpack(codes, bits).reshape(3, 64) - 2.0 ** (bits - 1)) * 0.5).T)
+
+
+def test_batch_normalization__of_an_old_graph() -> None:
+    """Version 9 says `momentum` in every graph, and means the given mean and variance all the same."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 1]) for name in ("x", "y")]
+    weights = [numpy_helper.from_array(np.array([value], np.float32), name) for name, value in
+               (("scale", 2), ("bias", 1), ("mean", 3), ("var", 4))]  # fmt: skip
+    node = helper.make_node(
+        "BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["y"], momentum=0.9, epsilon=0.0
+    )
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)])
+
+    (found,) = evaluate(model, {"x": np.array([[3], [7]], np.float32)})
+
+    assert found.tolist() == [[1], [5]]
+
+
+def test_gather_elements__of_fewer_rows() -> None:
+    """The indices' shape is the answer's; data beyond it is not looked at."""
+    op = GatherElements.__new__(GatherElements)
+
+    (found,) = op._run(np.arange(12).reshape(3, 4), np.array([[2, -1]]), axis=0)
+
+    assert found.tolist() == [[8, 9]]

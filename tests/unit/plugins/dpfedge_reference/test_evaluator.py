@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from dpfedge_reference.evaluator import evaluate, mapped_errors, prepare
+from onnx import helper, numpy_helper
 
 from dpfedge.errors import BackendError
 from dpfedge.testing.models import affine, right_affine, rows
@@ -44,3 +45,19 @@ def test_evaluate__maps_errors() -> None:
     """The graph is named, and the reason is the operator's."""
     with pytest.raises(BackendError, match="graph affine: "):
         evaluate(affine(2), {"x": rows(2, 63)})
+
+
+def test_prepare__outputs_that_nobody_wants() -> None:
+    """Their values are not taken for an input that is left out."""
+    nodes = [
+        helper.make_node("Split", ["x"], ["", "a"], axis=0, num_outputs=2),
+        helper.make_node("Clip", ["a", "", "most"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [size]) for name, size in (("x", 4), ("y", 2))]
+    most = numpy_helper.from_array(np.array(1, np.float32), "most")
+    model = helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:], [most]))
+    model.opset_import[0].version = 20
+
+    (found,) = evaluate(model, {"x": np.array([7, 7, -5, 5], np.float32)})
+
+    assert found.tolist() == [-5, 1]
