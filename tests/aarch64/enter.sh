@@ -32,7 +32,8 @@ inside() { # in the namespaces: this process is number 1 of its own
   [ -z "${ARM_BIND:-}" ] || mount --rbind "$ARM_BIND" "$root/work"
   settings+=("QEMU_LD_PREFIX=/faces/$face")
   cd "$root"
-  exec env -i PATH=/usr/bin:/usr/sbin PYTHONPATH=/opt/site "${settings[@]}" \
+  # not exec: orphans belong to process 1, and would be Python's children
+  env -i PATH=/usr/bin:/usr/sbin PYTHONPATH=/opt/site "${settings[@]}" \
     chroot . /bin/sh -c 'cd /work; exec "$@"' sh "$python" "$@"
 }
 
