@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dpfedge.backend.api import Capabilities
 from dpfedge.backend.registry import Broken
 from dpfedge.cli import backends, main
+from dpfedge.errors import Unavailable
 
 Output = pytest.CaptureFixture[str]
 DEVICE = SimpleNamespace(id="cpu:0", kind="cpu", arch="x86-64-v3", features=frozenset({"b", "a"}), memory_bytes=2**31)
+
+
+def _gone(root: Path) -> list[Any]:
+    raise Unavailable("no driver", where="backend gone")
 
 
 class ToyRegistry:
@@ -24,10 +31,12 @@ class ToyRegistry:
         return cls()
 
     def names(self) -> list[str]:
-        return ["toy"]
+        return ["gone", "toy"]
 
     def get(self, name: str) -> Any:
-        return SimpleNamespace(version="1.2", abi=1, devices=lambda root: [DEVICE])
+        can = Capabilities(frozenset({"f32", "f16"}), dynamic_shapes=True, arena_in_place=False, cancels=True)
+        toy = SimpleNamespace(version="1.2", abi=1, devices=lambda root: [DEVICE], capabilities=lambda device: can)
+        return toy if name == "toy" else SimpleNamespace(version="0.9", abi=1, devices=_gone)
 
     def broken(self) -> list[Any]:
         return [Broken("dpfedge-odd 1.0", "register", "no driver")]
@@ -42,6 +51,8 @@ def test_backends__for_people(capsys: Output) -> None:
     """Backend, devices, and who is broken why."""
     assert main(["backends"]) == 0
     assert capsys.readouterr().out.splitlines() == [
+        "gone 0.9 (contract 1)",
+        "  unavailable: backend gone: no driver",
         "toy 1.2 (contract 1)",
         "  cpu:0  cpu  x86-64-v3  2.0 GiB",
         "dpfedge-odd 1.0: register: no driver; pip install --force-reinstall dpfedge-odd",
@@ -53,8 +64,12 @@ def test_backends__as_json(capsys: Output) -> None:
     assert main(["backends", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
 
-    assert data["backends"][0]["devices"][0]["features"] == ["a", "b"]
-    assert data["backends"][0]["abi"] == 1
+    gone, toy = data["backends"]
+    assert (gone["devices"], gone["unavailable"]) == ([], "backend gone: no driver")
+    assert toy["devices"][0]["features"] == ["a", "b"]
+    assert toy["devices"][0]["capabilities"]["dtypes"] == ["f16", "f32"]
+    assert toy["devices"][0]["capabilities"]["cancels"]
+    assert (toy["abi"], toy["unavailable"]) == (1, None)
     [broken] = data["broken"]
     assert (broken["plugin"], broken["hook"], broken["reason"]) == ("dpfedge-odd 1.0", "register", "no driver")
     assert broken["remedy"] == "pip install --force-reinstall dpfedge-odd"
