@@ -210,25 +210,32 @@ static dpf_result take(dpf_client_ring *one, dpf_descriptor *message) {
     return result;
 }
 
+/* Hands a slot back, with the lock; whether the server found no room before and waits for a word. */
+static bool hand_back(dpf_client_ring *one, uint32_t slot) {
+    uint32_t seen = dpf_bell_value(one->ring.producer_bell);
+    dpf_ring_release(&one->ring, DPF_WIRE_CLIENT, slot); /* rings that bell for a producer that starves */
+    one->ring.wake = 0;
+    return dpf_bell_value(one->ring.producer_bell) != seen;
+}
+
 /* Whether a stop came after this piece of sound was made. */
 static bool is_stopped(dpf_client *client, const dpf_client_ring *one, const dpf_descriptor *message) {
     return one == &client->rings[DPF_WIRE_SOUND] && dpf_requests_cancelled(&client->arena.requests, client->key, message->turn);
 }
 
 static dpf_result take_wanted(dpf_client *client, dpf_client_ring *one, dpf_descriptor *message) {
-    bool skipped = false;
+    bool awaited = false;
     pthread_mutex_lock(&one->lock);
     dpf_result result = take(one, message);
     while (result == DPF_CORRUPT || (result == DPF_OK && is_stopped(client, one, message))) {
         if (result == DPF_OK) {
-            dpf_ring_release(&one->ring, DPF_WIRE_CLIENT, message->slot);
+            awaited |= hand_back(one, message->slot);
             one->skipped++;
-            skipped = true;
         }
         result = take(one, message);
     }
     pthread_mutex_unlock(&one->lock);
-    if (skipped) ring_server(client);
+    if (awaited) ring_server(client);
     return result;
 }
 
@@ -259,12 +266,10 @@ static int done(dpf_client *client, uint32_t ring, uint32_t slot, uint32_t gener
     dpf_client_ring *one = &client->rings[ring];
     pthread_mutex_lock(&one->lock);
     bool ours = dpf_ring_leases(&one->ring, DPF_WIRE_CLIENT, slot, generation);
-    if (ours) dpf_ring_release(&one->ring, DPF_WIRE_CLIENT, slot);
-    one->ring.wake = 0;
+    bool awaited = ours && hand_back(one, slot);
     pthread_mutex_unlock(&one->lock);
-    if (!ours) return DPF_CLIENT_BAD;
-    ring_server(client); /* it may wait for room */
-    return DPF_CLIENT_OK;
+    if (awaited) ring_server(client);
+    return ours ? DPF_CLIENT_OK : DPF_CLIENT_BAD;
 }
 
 int dpf_client_next_event(dpf_client *client, dpf_client_event *event, int timeout_ms) {

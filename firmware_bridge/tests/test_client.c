@@ -191,6 +191,21 @@ static void test_events_are_read_in_place_and_in_order(void) {
     fake_close(&session);
 }
 
+static void test_a_server_without_room_is_told_of_some(void) {
+    dpf_client *client = open_one();
+    dpf_client_event event;
+    struct pollfd rung = {.fd = session.socket, .events = POLLIN};
+    for (int i = 0; i < 16; i++) CHECK(fake_event(&session, DPF_CLIENT_WORDS, 1, 0, "word"));
+    CHECK(dpf_client_next_event(client, &event, 0) == DPF_CLIENT_OK && dpf_client_event_done(client, &event) == DPF_CLIENT_OK);
+    CHECK(poll(&rung, 1, 0) == 0); /* nobody asked */
+    CHECK(fake_event(&session, DPF_CLIENT_WORDS, 1, 0, "word") && !fake_event(&session, DPF_CLIENT_WORDS, 1, 0, "word"));
+    CHECK(dpf_client_next_event(client, &event, 0) == DPF_CLIENT_OK && dpf_client_event_done(client, &event) == DPF_CLIENT_OK);
+    CHECK(poll(&rung, 1, 0) == 1);
+    CHECK(fake_event(&session, DPF_CLIENT_WORDS, 1, 0, "word"));
+    dpf_client_close(client);
+    fake_close(&session);
+}
+
 static void test_a_stop_throws_away_what_was_made(void) {
     dpf_client *client = open_one();
     dpf_client_sound sound;
@@ -385,6 +400,7 @@ int main(void) {
     test_samples_and_commands_arrive_in_order();
     test_a_full_ring_is_waited_for();
     test_events_are_read_in_place_and_in_order();
+    test_a_server_without_room_is_told_of_some();
     test_a_stop_throws_away_what_was_made();
     test_the_end_of_the_server_is_named();
     test_waiting_threads_are_woken();
