@@ -152,12 +152,15 @@ def _lines(figures: dict[str, Any]) -> list[str]:
     if mode == "not attached":
         can = "the kernel can route" if figures["kernel"] else f"the kernel cannot route: {figures['why']}"
         return [f"mode        not attached; {can}"]
+    counters = figures["counters"]
     if mode == "user space":
+        does = figures["problem"] or f"relayed {counters['relayed']}, refused {counters['refused']}"
         return [
-            "mode        user space (legacy): clients look the published table up themselves",
-            f"why         {figures['why']}", f"service     {figures['service']}", f"process     {figures['pid']}",
+            "mode        user space (legacy): clients look the published table up themselves, others are relayed",
+            f"why         {figures['why']}", f"service     {figures['service']}", f"relay       {does}",
+            f"process     {figures['pid']}",
         ]  # fmt: skip
-    counted = ", ".join(f"{name} {value}" for name, value in figures["counters"].items() if value) or "nothing yet"
+    counted = ", ".join(f"{name} {value}" for name, value in counters.items() if value) or "nothing yet"
     on = [name for name, there in (("short-cut", figures["short_cut"]), ("receiving", figures["receive"])) if there]
     lines = [
         f"mode        kernel{', ' + ' and '.join(on) if on else ''}", f"service     {figures['service']}",

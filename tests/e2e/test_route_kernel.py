@@ -196,6 +196,20 @@ def test_attach__needs_two_capabilities_only(place: Path, servers: list[tuple[su
             assert attached.process.returncode == 0
 
 
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv here")
+def test_device_users__needs_the_same_two(place: Path) -> None:
+    """The kernel tells who opens a device; without the capabilities /proc does, and it says why."""
+    code = (
+        "from dpfedge.routing.kernel.users import DeviceUsers\n"
+        "with DeviceUsers(devices=('full',)) as users, open('/dev/full', 'rb'):\n"
+        "    users.look()\n"
+        "    print(users.why or 'kernel', *{one.opens for one in users.look()}, sep='|')\n"
+    )
+    for capabilities, said in (("+bpf,+net_admin", "kernel|1"), ("+net_raw", "Operation not permitted")):
+        least = ["setpriv", "--bounding-set", f"-all,{capabilities}", "--inh-caps", "-all"]
+        assert said in subprocess.check_output([*least, sys.executable, "-c", code], text=True)
+
+
 def test_connections__none_is_misdirected_after_the_flip(
     place: Path, servers: list[tuple[subprocess.Popen[str], str]]
 ) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that holds the kernel's routing: a published table in, the kernel's table like it, until its end.
 
-Where the kernel cannot route, it holds the place and says why: then clients route by the same table in user space
-(`client.py`). It decides nothing.
+Where the kernel cannot route, it says why: then clients route by the same table in user space (`client.py`), and
+programs that know nothing of it are relayed (`relay.py`). It decides nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dpfedge.errors import RouteError, Unavailable, UsageError
 from dpfedge.routing.kernel.addresses import Address, Service
 from dpfedge.routing.kernel.attachment import Attachment
 from dpfedge.routing.kernel.control import Server
+from dpfedge.routing.kernel.relay import Relay
 from dpfedge.routing.kernel.table import spread
 from dpfedge.routing.publication import Published
 
@@ -81,6 +82,7 @@ class Holder:
         """`attachment`: None for user space, then `why` says what the kernel's routing lacked."""
         self.service, self._attachment, self._why, self._path = service, attachment, why, path
         self._follower = None if attachment is None else Follower(attachment, path)
+        self._relay = Relay(service, path) if attachment is None else None
         self._ending = False
 
     def run(self, server: Server, stop: int) -> None:
@@ -123,11 +125,20 @@ class Holder:
         """As plain data: mode, what is attached, counters."""
         common = {"pid": os.getpid()}
         if self._attachment is None or self._follower is None:
-            return common | {"mode": "user space", "why": self._why, "service": str(self.service)}
+            return common | {"mode": "user space", "why": self._why, "service": str(self.service)} | self._relayed()
         more = {"unreachable": self._follower.unreachable, "problem": self._follower.problem}
         return common | self._attachment.figures() | more
+
+    def _relayed(self) -> dict[str, Any]:
+        if self._relay is None:
+            return {}
+        counters = {"relayed": self._relay.relayed, "refused": self._relay.refused}
+        return {"problem": self._relay.problem, "counters": counters}
 
     def close(self) -> None:
         """Detach."""
         if self._attachment is not None:
             self._attachment.close()
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None

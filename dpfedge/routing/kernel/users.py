@@ -27,11 +27,13 @@ DEVICES = ("nvidia*", "mali0", "dri/*", "kfd")
 """What is watched, below /dev."""
 
 _PROGRAM = Program("rh_device_opened", *CGROUP_TYPES["device"])
-_OPENER, _OPENS = struct.Struct("=III"), struct.Struct("=QQ16s")
+_OPENER, _OPENS = struct.Struct("=III"), struct.Struct("=QQ")
 _OPENERS_MAX = 4096
 _EVERY_S = 10.0  # how often all of /proc is looked through where the kernel tells: for those who inherit an open device
 
 _Number = tuple[int, int]
+_Opened = dict[tuple[int, _Number], tuple[int, int]]
+"""Process and device → how often, and when last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +102,12 @@ class DeviceUsers:
 
     def look(self) -> list[Use]:
         """Who uses what: by device, then by process."""
-        numbers, opened = self._numbers(), {}
+        numbers, opened = self._numbers(), _Opened()
         if not numbers:
             return []
         if self._loaded is not None:
             self._watch(numbers)
-            opened = dict(self._opened(self._loaded))
+            opened = self._opened(self._loaded)
         now = time.monotonic()
         full = self._loaded is None or now >= self._full_at
         if full:
@@ -117,13 +119,13 @@ class DeviceUsers:
         self._pids = {one.pid for one in uses if one.open}
         before, self._last_ns = self._last_ns, time.monotonic_ns()
         there = {(one.pid, one.device) for one in uses}
-        for (pid, number), (count, last_ns, name) in opened.items():
+        for (pid, number), (count, last_ns) in opened.items():
             path = numbers.get(number)
             if path is not None and last_ns >= before and (pid, path) not in there:
-                uses.append(Use(path, pid, name, False, count))
+                uses.append(Use(path, pid, self._name(pid), False, count))
         return sorted(uses, key=lambda use: (use.device, use.pid))
 
-    def _of(self, pid: int, numbers: dict[_Number, str], opened: dict[tuple[int, _Number], Any]) -> Iterator[Use]:
+    def _of(self, pid: int, numbers: dict[_Number, str], opened: _Opened) -> Iterator[Use]:
         folder = self._proc / str(pid)
         seen: set[_Number] = set()
         try:
@@ -136,23 +138,29 @@ class DeviceUsers:
                     number = os.major(known.st_rdev), os.minor(known.st_rdev)
                     if stat.S_ISCHR(known.st_mode) and number in numbers and number not in seen:
                         seen.add(number)
-            name = (folder / "comm").read_text().strip() if seen else ""
+            name = self._name(pid) if seen else ""
         except PermissionError:
             self.unreadable += 1  # somebody else's
             return
         except OSError:
             return  # it ended
         for number in seen:
-            count, _, _ = opened.get((pid, number), (None, 0, ""))
-            yield Use(numbers[number], pid, name, True, count)
+            yield Use(numbers[number], pid, name, True, opened[pid, number][0] if (pid, number) in opened else None)
 
-    def _opened(self, loaded: Loaded) -> Iterator[tuple[tuple[int, _Number], tuple[int, int, str]]]:
+    def _name(self, pid: int) -> str:
+        try:
+            return (self._proc / str(pid) / "comm").read_text(errors="backslashreplace").strip()
+        except OSError:
+            return ""  # it ended
+
+    def _opened(self, loaded: Loaded) -> _Opened:
+        found: _Opened = {}
         for key in loaded.keys("rh_openers", _OPENER.size, _OPENERS_MAX):
+            pid, major, minor = _OPENER.unpack(key)
             value = loaded.get("rh_openers", key, _OPENS.size)
             if value is not None:
-                pid, major, minor = _OPENER.unpack(key)
-                count, last_ns, name = _OPENS.unpack(value)
-                yield (pid, (major, minor)), (count, last_ns, name.split(b"\0")[0].decode(errors="backslashreplace"))
+                found[pid, (major, minor)] = _OPENS.unpack(value)
+        return found
 
     def figures(self) -> dict[str, Any]:
         """A look as plain data: who tells, why not the kernel, whose processes could not be looked at."""

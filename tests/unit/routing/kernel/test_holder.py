@@ -88,8 +88,15 @@ def test_follower__without_a_table(path: Path) -> None:
         Follower(FakeAttachment(), path)  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def _published(path: Path) -> None:
+    with Publisher(path) as publisher:
+        Router(publisher).assign([Instance("10.0.0.1:80")])
+
+
+@pytest.mark.usefixtures("_published")
 def test_holder__in_user_space_says_why(path: Path) -> None:
-    """Status has the reason; a socket to serve is refused; detach ends it."""
+    """Status has the reason, and why nothing is relayed; detach ends it."""
     name = name_of({"XDG_RUNTIME_DIR": str(path)})
     holder = Holder(SERVICE, None, "no privilege", path)
     reader, writer = os.pipe()
@@ -97,6 +104,7 @@ def test_holder__in_user_space_says_why(path: Path) -> None:
     thread.start()
     status = ask({"do": "status"}, name=name)
     assert (status["mode"], status["why"], status["service"]) == ("user space", "no privilege", "10.255.0.1:8000")
+    assert status["problem"].startswith("nothing is relayed for 10.255.0.1:8000")
     assert ask({"do": "detach"}, name=name, until_gone=True)["pid"] == os.getpid()
     thread.join()
     os.close(reader)
@@ -119,11 +127,13 @@ def test_holder__ends_by_its_descriptor(path: Path) -> None:
     assert fake.closed
 
 
+@pytest.mark.usefixtures("_published")
 def test_holder__refuses_other_requests(path: Path) -> None:
-    """It says which there are."""
+    """It says which there are; a socket to serve needs the kernel."""
     holder = Holder(SERVICE, None, "no privilege", path)
     for request in ({"do": "x"}, {}, {"do": "serve"}):
         with pytest.raises(UsageError, match="status, detach, serve"):
             holder.answer(request, [])
     with pytest.raises(Unavailable, match="no privilege"):
         holder.answer({"do": "serve", "address": "10.0.0.1:80"}, [0])
+    holder.close()
