@@ -96,6 +96,28 @@ static void test_arguments_are_checked(void) {
     CHECK(dpf_client_version() >> 16 == DPF_CLIENT_MAJOR);
 }
 
+/* Where a client looks that is told nothing: `why` names the place. */
+static void looks_in(const char *given, const char *run, const char *home, const char *temporary, const char *expected) {
+    static const char *const NAMES[] = {"DPFEDGE_NATIVE", "XDG_RUNTIME_DIR", "DPFEDGE_HOME", "TMPDIR"};
+    const char *const values[] = {given, run, home, temporary};
+    char why[256] = "";
+    dpf_client_options options = plain();
+    dpf_client *client;
+    options.socket = NULL;
+    for (int i = 0; i < 4; i++) CHECK(values[i] == NULL ? unsetenv(NAMES[i]) == 0 : setenv(NAMES[i], values[i], 1) == 0);
+    CHECK(dpf_client_open(&options, &client, why, sizeof why) == DPF_CLIENT_NO_SERVER);
+    CHECK(strncmp(why, expected, strlen(expected)) == 0);
+}
+
+static void test_the_place_of_the_socket(void) {
+    char private[64];
+    snprintf(private, sizeof private, "/nowhere/dpfedge-%u/serve-8080.native", (unsigned)getuid());
+    looks_in("/nowhere/x.native", "/run", "/home", "/tmp", "/nowhere/x.native: ");
+    looks_in("", "/nowhere", "/home", "/tmp", "/nowhere/dpfedge/serve-8080.native: ");
+    looks_in(NULL, "", "/nowhere", "/tmp", "/nowhere/run/serve-8080.native: ");
+    looks_in(NULL, NULL, NULL, "/nowhere", private);
+}
+
 static void test_options_reach_the_server(void) {
     dpf_client_options options = plain();
     dpf_client *client;
@@ -396,6 +418,7 @@ int main(void) {
     fake_listen(&server, path);
     test_refusals_are_named();
     test_arguments_are_checked();
+    test_the_place_of_the_socket();
     test_options_reach_the_server();
     test_samples_and_commands_arrive_in_order();
     test_a_full_ring_is_waited_for();

@@ -19,7 +19,7 @@ from dpfedge.errors import Busy
 from dpfedge.serve.errors import RequestError
 from dpfedge.serve.native import face as module
 from dpfedge.serve.native.face import _check_peer
-from dpfedge.serve.native.wire import EventKind, Hello
+from dpfedge.serve.native.wire import Command, EventKind, Hello
 
 HELLO = Hello(0, 16_000, 0, 0, 0, None)
 
@@ -104,6 +104,21 @@ def _event(client: Any) -> tuple[int, int, int, str]:
     client.ring = lambda: None  # nobody listens any more
     got: tuple[int, int, int, str] = client.event()
     return got
+
+
+def test_package__that_is_replaced_takes_the_session_along(faced: Any) -> None:
+    """At its next word the client talks to the new one, which knows what was said; it sees nothing of it."""
+    client = faced.dial()
+    client.command(Command.SAY, b"hello")
+    eventually(lambda: ("say", "hello") in faced.session.calls)
+    old, new = faced.runtime, faced.run(type(faced.runtime))
+    faced.run(lambda: faced.provider.replace(new))
+    eventually(lambda: old.ended == 1)
+    client.push(bytes(640))
+    eventually(lambda: bool(new.sessions))
+    eventually(lambda: len(new.sessions[0].heard) == 640)
+    assert new.sessions[0].history == [{"role": "user", "content": "hello"}]
+    faced.runtime = new
 
 
 def test_connection__that_says_nothing_is_closed(faced: Any, monkeypatch: pytest.MonkeyPatch) -> None:
