@@ -277,9 +277,7 @@ class NoInstance(RouteError):
 
     http_status = 503
 
-    def __init__(
-        self, what: str, *, health: Mapping[str, Mapping[str, object]] | None = None, **parts: object
-    ) -> None:
+    def __init__(self, what: str, *, health: Mapping[str, Mapping[str, object]] | None = None, **parts: object) -> None:
         self.health = health or {}
         super().__init__(what, **parts)  # type: ignore[arg-type]
 

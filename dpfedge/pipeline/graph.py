@@ -49,11 +49,15 @@ class StageNode:
     """How its inputs belong together; None: as they come."""
     budget_ns: int = 0
     """The longest one step of it should take; 0: not said."""
+    hang_ns: int = 0
+    """A step that takes longer has hung; 0: never."""
 
     def record(self) -> StageRecord:
         """What its process is told of it."""
         sync = None if self.sync is None else asdict(self.sync)
-        return StageRecord(self.name, self.kind.name, self.model, self.config, self.wiring, sync, self.budget_ns)
+        return StageRecord(
+            self.name, self.kind.name, self.model, self.config, self.wiring, sync, self.budget_ns, self.hang_ns
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,10 @@ class _Reader:
         config = {key: plain(value) for key, value in data.items() if key not in NODE_KEYS}
         budget = (self._budgets.get("stages") or {}).get(name)
         ports = kind.ports(config, self._models.get(model))
-        return StageNode(name, kind, model, config, ports, budget_ns=self._ns(budget, f"stages.{name}"))
+        hang_ns = self._ns(self._budgets.get("hang"), "hang")
+        return StageNode(
+            name, kind, model, config, ports, budget_ns=self._ns(budget, f"stages.{name}"), hang_ns=hang_ns
+        )
 
     def budgets(self) -> Budgets:
         start, memory = self._budgets.get("start"), self._budgets.get("memory")

@@ -79,6 +79,8 @@ class StageRunner:
         self._failures: deque[tuple[int, int, Mapping[str, Any]]] = deque()
         self._settling: Steps | None = stage.settle() if isinstance(stage, Settles) else None
         self._stopping = False
+        self.step_since_ns = 0
+        """When the step in progress began (CLOCK_MONOTONIC), 0 between steps; for who watches from another thread."""
         self._turns = 0
 
     def stop(self) -> None:
@@ -218,7 +220,7 @@ class StageRunner:
         active = self._active[key]
         if self._newly_cancelled(active):
             active.told = active.io.turn
-        started = time.monotonic_ns()
+        started = self.step_since_ns = time.monotonic_ns()
         try:
             _check_deadline(active, started)
             active.wait = _reason(next(active.steps))
@@ -229,6 +231,8 @@ class StageRunner:
                 self._failed(active.io, _silent())
         except DpfError as error:
             self._fail(key, active, error)
+        finally:
+            self.step_since_ns = 0
         if self._budget_ns and (took := time.monotonic_ns() - started) > self._budget_ns:
             self._over_budget(key, started, took)
 

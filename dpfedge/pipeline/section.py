@@ -61,6 +61,7 @@ SCHEMA: Mapping[str, Any] = {
             "properties": {
                 "request": _DURATION,
                 "start": _DURATION,
+                "hang": _DURATION,
                 "memory": {"type": "string", "format": "size", "examples": ["64MiB"]},
                 "stages": {"type": "object", "additionalProperties": _DURATION},
             },

@@ -32,6 +32,7 @@ from dpfedge.pipeline.early import load_early
 from dpfedge.pipeline.priority import be_fifo, be_nice, give_up_fifo
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.stage_record import StageRecord
+from dpfedge.pipeline.watchdog import watch
 from dpfedge.pipeline.wire import send_message
 from dpfedge.stage.api import Adjusts, Stage
 from dpfedge.stage.each import Each
@@ -131,6 +132,11 @@ class _Unit:
             spin_ns=row["spin_ns"], budget_ns=record.budget_ns, report=partial(self._report, name),
         )  # fmt: skip
         self._runners.append(runner)
+        if record.hang_ns:
+            watched = partial(self._hung, name)
+            threading.Thread(
+                target=watch, args=(runner, record.hang_ns, watched), name="dpf-watch", daemon=True
+            ).start()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._stop)
         gc.freeze()  # what start-up made lives for ever; collections during a turn stay short
@@ -148,6 +154,15 @@ class _Unit:
             _end(0)  # before all are ready nobody is served
         for runner in self._runners:
             runner.stop()
+
+    def _hung(self, name: str, step_ns: int) -> NoReturn:
+        """Nobody can end a step from outside; the process ends with it, and the next one serves."""
+        error = StageError(
+            "a step hung", found=f"{step_ns / 1e9:.1f} s", remedy="raise budgets.hang, or mend the stage"
+        )
+        print(f"dpfedge: stage {name}: {error}", file=sys.stderr, flush=True)
+        self._tell(name, error, str(error))
+        _end(1)
 
     def _report(self, name: str, event: Mapping[str, Any]) -> None:
         # it never waits: what the supervisor has no room for is counted as `lost` of the next event

@@ -41,6 +41,8 @@ class StageRecord:
     sync: Mapping[str, Any] | None = None
     """The fields of a `dpfedge.stage.join.Sync`; None: its inputs come as they come."""
     budget_ns: int = 0
+    hang_ns: int = 0
+    """A step that lasts longer has hung: its process ends, and is started again. 0: for ever."""
 
     def as_map(self) -> dict[str, Any]:
         """JSON values, for `of_map`."""

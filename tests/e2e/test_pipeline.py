@@ -186,6 +186,22 @@ def test_recording__is_done_again_bit_for_bit(tmp_path: Path) -> None:
     assert (other.returncode, "alarm.word was 1 messages, is 1: message 0 is another" in other.stdout) == (1, True)
 
 
+def test_stage__that_hangs_in_a_step(chain: Callable[..., Path]) -> None:
+    """It is ended and started again; its caller hears which stage, and the next request works."""
+    path = chain(600, **{"links:": "budgets: {hang: 300ms}\n  links:"})
+    with Pipeline.open(path) as pipeline:
+        pid = pipeline.status()["stages"]["b"]["pid"]
+        with pipeline.request() as request:
+            request.send("a.numbers", np.zeros(4, np.float32))
+            with pytest.raises(StageDied, match="hung") as caught:
+                list(request.outputs())
+        assert caught.value.stage == "b"
+        with pipeline.request() as request:
+            request.finish()
+            list(request.outputs())
+        assert pipeline.status()["stages"]["b"]["pid"] != pid
+
+
 def test_requests__of_many_threads(chain: Callable[..., Path]) -> None:
     """Each gets its own answers."""
     with Pipeline.open(chain()) as pipeline:
