@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,10 +22,11 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import Unavailable
+from dpfedge.errors import RouteError, Unavailable
 from dpfedge.routing import Instance, Publisher, Router, Sample
-from dpfedge.routing.kernel.attachment import load
-from dpfedge.routing.kernel.client import connect, give_key
+from dpfedge.routing.kernel.addresses import Address, Service
+from dpfedge.routing.kernel.attachment import Attachment, load
+from dpfedge.routing.kernel.client import connect, give_key, serve
 from dpfedge.routing.kernel.control import ask, name_of
 from dpfedge.routing.kernel.support import cgroup_root
 from dpfedge.routing.publication import default_path
@@ -208,6 +210,38 @@ def test_device_users__needs_the_same_two(place: Path) -> None:
     for capabilities, said in (("+bpf,+net_admin", "kernel|1"), ("+net_raw", "Operation not permitted")):
         least = ["setpriv", "--bounding-set", f"-all,{capabilities}", "--inh-caps", "-all"]
         assert said in subprocess.check_output([*least, sys.executable, "-c", code], text=True)
+
+
+def test_serve__a_socket_of_this_process(place: Path) -> None:
+    """It gets what arrives for the instance's address; a socket that cannot is refused with words."""
+    with Publisher(default_path()) as publisher, ExitStack() as stack:
+        Router(publisher).assign([Instance("127.0.0.9:7")])
+        start(stack, place)
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        serve("127.0.0.9:7", listener)
+        with connect(SERVICE, "m", "u", 1, timeout_s=20).socket as one, listener.accept()[0] as other:
+            other.sendall(b"here")
+            assert one.recv(8) == b"here"
+        assert ask({"do": "status"})["counters"]["received"] == 1
+        with socket.socket() as one, pytest.raises(RouteError, match="listening TCP socket or a bound UDP socket"):
+            serve("127.0.0.9:7", one)
+
+
+def test_switch__is_never_seen_half(place: Path, servers: list[tuple[subprocess.Popen[str], str]]) -> None:
+    """Every table has one instance, at an index that the one before does not have: half of each would be nobody."""
+    addresses = [Address.of(address) for _, address in servers]
+    nobody: list[Address | None] = [None]
+    tables = [(i.to_bytes(2, "little") * 65536, nobody * i + [addresses[i]]) for i in range(SERVERS)]
+    stop = threading.Event()
+    with Attachment(Service.parse([SERVICE], "x"), cgroup=place) as attachment, ThreadPoolExecutor(2) as pool:
+        attachment.table.publish(*tables[0])
+        asking = [pool.submit(lambda: Counter(_asks(1) for _ in iter(stop.is_set, True))) for _ in range(2)]
+        for turn in range(1, 300):
+            attachment.table.publish(*tables[turn % SERVERS])
+        stop.set()
+        answers = sum((one.result() for one in asking), Counter())
+    assert set(answers) <= set(map(str, range(SERVERS)))
+    assert len(answers) > 1
 
 
 def test_connections__none_is_misdirected_after_the_flip(

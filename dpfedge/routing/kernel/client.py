@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connecting as a client: a service and a session in, a connected socket out, routed by the kernel or else here.
+"""Connecting as a client, and serving: a service and a session in, a socket out, routed by the kernel or here.
 
 The kernel is asked by giving the socket its key: where no program is attached it knows no such option. It publishes
 nothing and retries nothing.
@@ -14,10 +14,11 @@ from pathlib import Path
 
 from dpfedge.errors import NoInstance, RouteError, Unavailable
 from dpfedge.routing.kernel.addresses import Address
+from dpfedge.routing.kernel.control import ask
 from dpfedge.routing.key import encode, hash_key
 from dpfedge.routing.publication import Published
 
-__all__ = ["KEY_LEVEL", "KEY_OPTION", "Routed", "connect", "give_key"]
+__all__ = ["KEY_LEVEL", "KEY_OPTION", "Routed", "connect", "give_key", "serve"]
 
 KEY_LEVEL = 0x445046
 """The level of our socket options: "DPF"."""
@@ -45,6 +46,15 @@ def give_key(one: socket.socket, model: str | bytes, user: str | bytes, ts_ms: i
             return False
         raise RouteError("the kernel does not take the key", found=error.strerror) from error
     return True
+
+
+def serve(address: str, listener: socket.socket) -> None:
+    """Have what arrives for an instance's address given to this socket, whatever it is bound to, until it is closed.
+
+    It listens, or is a bound datagram socket. Unavailable where the kernel does not route, RouteError when it does not
+    take the socket.
+    """
+    ask({"do": "serve", "address": str(Address.parse(address, "address"))}, listener.fileno())
 
 
 def connect(

@@ -10,8 +10,8 @@ import pytest
 
 from dpfedge.errors import NoInstance, RouteError, Unavailable, UsageError
 from dpfedge.routing import Instance, Publisher, Router
-from dpfedge.routing.kernel.client import connect, give_key
-from tests.unit.routing.kernel.conftest import SERVICE, Attach, Servers
+from dpfedge.routing.kernel.client import connect, give_key, serve
+from tests.unit.routing.kernel.conftest import Attach, Servers
 
 ADDRESS = "10.255.0.1:8000"
 
@@ -55,8 +55,6 @@ def test_connect__by_the_kernel_to_the_same_instance(attach: Attach, servers: Se
         with pytest.raises(NoInstance) as caught:
             connect(ADDRESS, "llm", "u", 1, table=tmp_path / "table")
         assert set(caught.value.health) == {one.name for one in servers.instances}
-        assert connect.__doc__
-    assert str(SERVICE).startswith(ADDRESS)
 
 
 @pytest.mark.usefixtures("_no_kernel")
@@ -77,6 +75,16 @@ def test_connect__bad_input(tmp_path: Path) -> None:
         router.weigh("gpu0", 1)
         with pytest.raises(RouteError, match="no address; found gpu0"):
             connect(ADDRESS, b"\0\xff", "", 0, table=path)
+
+
+def test_serve__where_nothing_is_attached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """There is nobody to ask; an address that is none is told first."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with pytest.raises(Unavailable, match="no routing is attached"):
+            serve("10.0.0.1:80", listener)
+        with pytest.raises(UsageError, match="address: no address"):
+            serve("gpu0", listener)
 
 
 @pytest.mark.usefixtures("_no_kernel")
