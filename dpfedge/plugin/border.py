@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The border to foreign code: what a plugin raises inside goes to one callback as text, and the work goes on.
 
-It judges nothing; a UsageError, which is about the caller, passes through.
+It judges nothing; a UsageError, which is about the caller, passes through. A plugin that calls `sys.exit` has failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Border:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if kind is None or not issubclass(kind, Exception) or issubclass(kind, UsageError):
+        if kind is None or not issubclass(kind, Exception | SystemExit) or issubclass(kind, UsageError):
             return False
         self._tell(str(error) if issubclass(kind, DpfError) else f"{kind.__name__}: {error}")
         return True

@@ -101,6 +101,10 @@ class _Whole:
     def add(self, backend: Backend) -> None:
         """Take one; BackendError names what it lacks. Of another contract's backend nothing can be said to lack."""
         lacks = missing(backend)
+        for name, kind in (("name", str), ("version", str), ("abi", int)):
+            if name not in lacks and not isinstance(getattr(backend, name), kind):
+                found = repr(getattr(backend, name))[:80]
+                raise BackendError(f"its {name} must be {kind.__name__}", where="backend", found=found)
         if lacks and ("abi" in lacks or backend.abi == ABI):
             name = type(backend).__name__ if "name" in lacks else backend.name
             raise BackendError("it lacks a part of the contract", where=f"backend {name}", found=", ".join(lacks))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import GraphProto, TensorProto, helper
 
 from dpfedge.testing.cases import Op, Spec
 
@@ -36,6 +36,11 @@ def _codes(*shape: int, most: int = 255) -> np.ndarray[Any, Any]:
 
 def _floats(*shape: int, scale: float = 1.0) -> np.ndarray[Any, Any]:
     return (_RANDOM.standard_normal(shape) * scale).astype(np.float32)
+
+
+def _branch(value: float) -> GraphProto:
+    node = helper.make_node("Constant", [], ["chosen"], value_floats=[value, value])
+    return helper.make_graph([node], f"branch{value}", [], [helper.make_tensor_value_info("chosen", 1, [2])])
 
 
 def _elementwise() -> Iterator[Op]:
@@ -70,7 +75,7 @@ def _shapes() -> Iterator[Op]:
     yield Op("Shape", {"a": (2, 3)}, _ALL)
     yield Op("Reshape", {"a": (2, 6), "to": _ints(3, -1)}, _ALL)
     yield Op("Squeeze", {"a": (2, 1, 3), "axes": _ints(1)}, "f32 i64")
-    yield Op("Unsqueeze", {"a": (2, 3), "axes": _ints(0, 2)}, "f32 i64")
+    yield Op("Unsqueeze", {"a": (2, 3), "axes": _ints(0, 2)}, "f32 i64 bool")
     yield Op("Transpose", {"a": (2, 3, 4)}, "f32 f16 i64 u8", {"perm": [2, 0, 1]})
     yield Op("Concat", {"a": (2, 3), "b": (2, 1)}, "f32 f16 i64", {"axis": 1})
     yield Op("Split", {"a": (2, 5), "sizes": _ints(2, 3)}, "f32 i64", {"axis": 1}, outputs=2)
@@ -78,9 +83,10 @@ def _shapes() -> Iterator[Op]:
         "Slice", {"a": (4, 9), "from": _ints(1, 8), "to": _ints(4, 0), "axes": _ints(0, 1), "steps": _ints(1, -2)},
         "f32 i64",
     )  # fmt: skip
-    yield Op("Expand", {"a": (3, 1), "to": _ints(2, 3, 4)}, "f32 i64")
+    yield Op("Expand", {"a": (3, 1), "to": _ints(2, 3, 4)}, "f32 i64 bool")
+    yield Op("Identity", {"a": (2, 3)}, _ALL)
     yield Op("Tile", {"a": (2, 3), "times": _ints(2, 1)}, "f32 i64")
-    yield Op("Gather", {"a": (5, 3), "at": _ints(4, 0, 4)}, "f32 f16 i64", {"axis": 0}, fed=["at"])
+    yield Op("Gather", {"a": (5, 3), "at": _ints(4, 0, 4)}, "f32 f16 i64 u8", {"axis": 0}, fed=["at"])
     yield Op("GatherElements", {"a": (3, 4), "at": _ints(0, 3, 1).reshape(3, 1)}, "f32 i64", {"axis": 1}, fed=["at"])
     fewer = _ints(1, -1, 2, 0).reshape(2, 2)
     yield Op("GatherElements", {"a": (3, 4), "at": fewer}, "f32", {"axis": 0}, fed=["at"], title="fewer")
@@ -90,11 +96,16 @@ def _shapes() -> Iterator[Op]:
     yield Op("Pad", {"a": (2, 5), "by": _ints(0, 2, 0, 1)}, "f32", {"mode": "reflect"}, title="reflect")
     three = [np.array(value, np.int64) for value in (2, 9, 3)]
     yield Op("Range", dict(zip(("start", "limit", "delta"), three, strict=True)), "i64", fed=["limit"])
+    parts = [_scalar(value, "f4") for value in (0.5, 2.6, 0.5)]
+    yield Op("Range", dict(zip(("start", "limit", "delta"), parts, strict=True)), "f32", fed=["limit"])
+    for taken in (True, False):
+        yield Op("If", {"c": np.array(taken)}, "bool", {"then_branch": _branch(1.0), "else_branch": _branch(-1.0)},
+                 fed=["c"], title=str(taken).lower())  # fmt: skip
     yield Op("ConstantOfShape", {"shape": _ints(2, 3)}, "f32", fed=["shape"])
     yield Op("NonZero", {"a": (3, 4)}, "f32 bool i64")
     reduce: dict[str, Spec] = {"a": (2, 3, 5), "axes": _ints(1, 2)}
-    for op in ("ReduceMean", "ReduceMax", "ReduceMin"):
-        yield Op(op, reduce, "f32", {"keepdims": 1})
+    for op, dtypes in (("ReduceMean", "f32"), ("ReduceMax", "f32 i64"), ("ReduceMin", "f32")):
+        yield Op(op, reduce, dtypes, {"keepdims": 1})
     yield Op("ReduceSum", reduce, "f32 i64", {"keepdims": 0})
     yield Op("ArgMax", {"a": (2, 9)}, "f32", {"axis": 1, "keepdims": 0})
 

@@ -13,10 +13,10 @@ def test_border__tells_the_reason_and_goes_on() -> None:
     """Any error of foreign code becomes text; one of dpfedge's own needs no kind before it."""
     told: list[str] = []
 
-    for error in (OSError("libgone.so"), Unavailable("no driver", where="backend cuda"), KeyError("x")):
+    for error in (OSError("libgone.so"), Unavailable("no driver", where="backend cuda"), KeyError("x"), SystemExit(3)):
         with Border(told.append):
             raise error
-    assert told == ["OSError: libgone.so", "backend cuda: no driver", "KeyError: 'x'"]
+    assert told == ["OSError: libgone.so", "backend cuda: no driver", "KeyError: 'x'", "SystemExit: 3"]
 
 
 def test_border__lets_the_callers_errors_and_ends_through() -> None:

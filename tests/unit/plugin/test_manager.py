@@ -27,7 +27,7 @@ PAGE = (Path(hookspecs.__file__).parent / "HOOKS.md").read_text()
 def made_backend(name: str, abi: int = ABI) -> Any:
     """Something with every name the contract asks for."""
     parts = dict.fromkeys(missing(object()))
-    return SimpleNamespace(**{**parts, "name": name, "abi": abi})
+    return SimpleNamespace(**{**parts, "name": name, "version": "1", "abi": abi})
 
 
 def plugin(
@@ -131,6 +131,26 @@ def test_load_plugins__half_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
         "backend half: it lacks a part of the contract; found capabilities, lower, finish, load, health"
     )
     assert registry.names() == ["b"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("abi", "1"), ("name", None), ("version", 0.1)])
+def test_load_plugins__fields_of_another_type(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
+    """Reported as such; nothing else trips over them later."""
+    made = ModuleType("plug_typed")
+    backend = made_backend("typed")
+    setattr(backend, name, value)
+
+    @hookimpl
+    def dpfedge_register_backends(register: Register) -> None:
+        register.add(backend)
+
+    made.dpfedge_register_backends = dpfedge_register_backends  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "plug_typed", made)
+
+    [broken] = load_plugins(["plug_typed"], found=[EntryPoint("plug_typed", "plug_typed", "dpfedge")]).broken()
+
+    assert broken.reason.startswith(f"backend: its {name} must be ")
+    assert broken.remedy
 
 
 def test_load_plugins__unknown_hook(monkeypatch: pytest.MonkeyPatch) -> None:
