@@ -64,7 +64,7 @@ def run_program(fd: int) -> tuple[int, float]:
     data = ctypes.create_string_buffer(64)
     size = ctypes.sizeof(_Options)
     options = _Options(sz=size, data_in=ctypes.addressof(data), data_size_in=64, repeat=RUNS)
-    if library().bpf_prog_test_run_opts(fd, ctypes.byref(options)):
+    if library().bpf_prog_test_run_opts(ctypes.c_int(fd), ctypes.byref(options)):
         raise OSError(ctypes.get_errno(), "bpf_prog_test_run")
     return int(options.retval), float(options.duration)
 

@@ -63,11 +63,11 @@ def library() -> ctypes.CDLL:
     for name in _NAMES:
         try:
             found = ctypes.CDLL(name, use_errno=True)
-        except OSError:
-            continue
-        _declare(found)
+            _declare(found)
+        except (OSError, AttributeError):
+            continue  # not here, or so old that it lacks a call
         return found
-    raise Unavailable("libbpf is not installed", found="none of " + ", ".join(_NAMES), remedy="install libbpf1")
+    raise Unavailable("libbpf is not installed", found=f"no usable {' or '.join(_NAMES)}", remedy="install libbpf1")
 
 
 def _declare(lib: ctypes.CDLL) -> None:
@@ -87,7 +87,6 @@ def _declare(lib: ctypes.CDLL) -> None:
         "bpf_map_lookup_elem": (integer, (integer, text, text)),
         "bpf_map_delete_elem": (integer, (integer, text)),
         "bpf_map_get_next_key": (integer, (integer, pointer, text)),
-        "bpf_prog_test_run_opts": (integer, (integer, pointer)),
         "bpf_link_create": (integer, (integer, integer, integer, pointer)),
         "bpf_prog_attach": (integer, (integer, integer, integer, ctypes.c_uint)),
         "bpf_prog_get_next_id": (integer, (ctypes.c_uint32, pointer)),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from dpfedge._core import xxh64
 from dpfedge.errors import Unavailable, UsageError
 from dpfedge.routing import Table, encode, hash_key, slot_of
-from dpfedge.routing.kernel.addresses import Address
-from dpfedge.routing.kernel.attachment import Attachment
+from dpfedge.routing.kernel.addresses import Address, Service
+from dpfedge.routing.kernel.attachment import COUNTERS, Attachment
 from dpfedge.routing.kernel.client import KEY_LEVEL, KEY_OPTION, give_key
+from dpfedge.routing.kernel.table import INSTANCES_MAX
+from dpfedge.routing.key import KEY_SEED
 from tests.unit.routing.kernel.conftest import SERVICE, Attach, Servers
 
 V4, V6, MAPPED = ("10.255.0.1", 8000), ("fd00:255::1", 8000), ("::ffff:10.255.0.1", 8000)
@@ -180,6 +184,33 @@ def test_receive__an_instances_address_by_a_registered_socket(attach: Attach, se
         assert one.recv(64) == b"2 x"
 
 
+def test_receive__from_a_host_without_the_programs(
+    attach: Attach, servers: Servers, table: Table, cgroup: Path | None
+) -> None:
+    """It asks for the service itself, without a key: the sender's address decides, by the same table."""
+    if cgroup is None:
+        pytest.skip("no cgroup can be made here")
+    elsewhere = cgroup / "elsewhere"  # nobody is in it: this process connects as if it were on another host
+    elsewhere.mkdir()
+    try:
+        with Attachment(Service.parse(["127.77.1.1:8000"], "x"), cgroup=elsewhere) as attachment:
+            attachment.table.publish(table.owners.tobytes(), servers.addresses)
+            for address, listener in zip(servers.addresses, servers.tcp, strict=True):
+                assert address is not None
+                attachment.serve(address, listener)
+            for sender in (f"127.0.2.{number}" for number in range(1, 20)):
+                with socket.create_connection(("127.77.1.1", 8000), 10, (sender, 0)) as one:
+                    one.sendall(b"x")
+                    hash = xxh64(Address.parse(f"{sender}:1", "x").known[:16], KEY_SEED)
+                    assert one.recv(64) == b"%d x" % (table.owner(slot_of(hash)) or 0)
+            assert attachment.counters()["received"] == 19
+            attachment.table.publish(b"\xff" * 131072, [])
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.77.1.1", 8000), 10)
+    finally:
+        elsewhere.rmdir()
+
+
 def test_receive__takes_listening_sockets_only(attach: Attach) -> None:
     """Others are refused, with what is taken."""
     attachment = attach()
@@ -271,6 +302,16 @@ def test_attachments__one_below_the_other(attach: Attach, servers: Servers, tabl
         one.table.publish(table.owners.tobytes(), servers.addresses)
     session = ("llm", "alice", 1)
     assert _stream(session) == _owner(table, session)
+
+
+def test_layouts__are_those_of_the_programs() -> None:
+    """Counters and numbers here are those of maps.h."""
+    text = (Path(__file__).parents[4] / "firmware_bridge/ebpf/maps.h").read_text()
+    counters = text[text.index("typedef struct rh_counters") : text.index("} rh_counters;")]
+    assert tuple(re.findall(r"__u64 (\w+);", counters)) == COUNTERS
+    assert f"RH_INSTANCES = {INSTANCES_MAX}," in text
+    assert f"RH_LEVEL = {KEY_LEVEL:#x}," in text
+    assert f"RH_KEY = {KEY_OPTION}," in text
 
 
 def test_attachment__closed_leaves_nothing(attach: Attach, servers: Servers) -> None:
