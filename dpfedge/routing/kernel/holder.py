@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from dpfedge.routing.kernel.attachment import Attachment
 from dpfedge.routing.kernel.control import Server
 from dpfedge.routing.kernel.relay import Relay
 from dpfedge.routing.kernel.table import spread
-from dpfedge.routing.publication import Published
+from dpfedge.routing.publication import ENTRY_BYTES, Entry, Published
 
 __all__ = ["PERIOD_S", "Follower", "Holder"]
 
@@ -52,16 +53,15 @@ class Follower:
             if self._published.generation == self._seen:
                 return False
             self._copy()
-        except (RouteError, Unavailable, UsageError) as error:
+        except (RouteError, Unavailable, UsageError, OSError) as error:
             self.problem = str(error)  # the kernel keeps what it has: the data path outlives who publishes
             return False
         self.problem = ""
         return True
 
     def _copy(self) -> None:
-        generation, owners, _ = self._published.snapshot()
-        entries = self._published.entries()
-        names = {index: entry.text for index, entry in entries.items()}
+        generation, owners, data = self._published.snapshot()
+        names = dict(_names(data))
         self._addresses = {
             name: self._addresses[name] if name in self._addresses else Address.of(name) for name in names.values()
         }
@@ -73,6 +73,14 @@ class Follower:
         self._attachment.table.publish(spread(owners, self._published.bits), rows)
         self._seen = generation
         self._attachment.table.settle()
+
+
+def _names(data: bytes) -> Iterator[tuple[int, str]]:
+    """Index and name of each entry: also of those that left, whose index a lookup may still give."""
+    for index in range(len(data) // ENTRY_BYTES):
+        entry = Entry.unpack(data[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES])
+        if entry is not None:
+            yield index, entry.text
 
 
 class Holder:
@@ -88,20 +96,27 @@ class Holder:
     def run(self, server: Server, stop: int) -> None:
         """Follow the table and answer requests until one says detach, or `stop` becomes readable."""
         last: socket.socket | None = None
+        ended = threading.Event()
+        # of its own: whoever asks, and how slowly, no change of the table waits for it
+        thread = threading.Thread(target=self._follow, args=(ended,), name="follow", daemon=True)
+        thread.start()
         while not self._ending:
-            ready, _, _ = select.select([server.fileno(), stop], [], [], PERIOD_S if self._follower else None)
+            ready, _, _ = select.select([server.fileno(), stop], [], [])
             if stop in ready:
                 break
-            if server.fileno() in ready:
-                last = server.serve_once(self.answer)
-                if last is not None and not self._ending:
-                    last.close()
-            if self._follower is not None:
-                self._follower.follow()
+            last = server.serve_once(self.answer)
+            if last is not None and not self._ending:
+                last.close()
+        ended.set()
+        thread.join()
         self.close()
         server.close()
         if last is not None:
             last.close()  # who asked for the end sees that it is over
+
+    def _follow(self, ended: threading.Event) -> None:
+        while self._follower is not None and not ended.wait(PERIOD_S):
+            self._follower.follow()
 
     def answer(self, request: dict[str, Any], fds: list[int]) -> Mapping[str, Any]:
         """What another process asks: `status`, `detach`, or `serve` with an address and a socket."""

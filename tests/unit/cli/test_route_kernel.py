@@ -87,6 +87,17 @@ def test_attach__without_a_table(capsys: Capture) -> None:
     assert "no routing table is published there" in capsys.readouterr().err
 
 
+def test_attach__by_what_is_no_table(tmp_path: Path, capsys: Capture) -> None:
+    """A file of something else, or of another version; instances of one name."""
+    path = tmp_path / "table"
+    path.write_bytes(b"DPFROUTE" + (9).to_bytes(4, "little") + bytes(8192))
+    assert main(["route", "attach", "--service", "10.255.0.1:8000", "--table", str(path)]) == 1
+    assert f"{path}: " in capsys.readouterr().err
+    (tmp_path / "instances.json").write_text('[{"name": "10.0.0.1:80"}, {"name": "10.0.0.1:80"}]')
+    assert _attach(tmp_path) == 2
+    assert "two instances have one name" in capsys.readouterr().err
+
+
 def test_attach__bad_service(tmp_path: Path, capsys: Capture) -> None:
     """A usage error that says what an address is."""
     assert main(["route", "attach", "--service", "llm.local"]) == 2

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,30 @@ def test_holder__ends_by_its_descriptor(path: Path) -> None:
         os.close(reader)
         os.close(writer)
     assert fake.closed
+
+
+def test_holder__that_is_asked_slowly_follows_all_the_same(path: Path) -> None:
+    """A connection that says nothing holds up no change of the table."""
+    fake, name = FakeAttachment(), name_of({"XDG_RUNTIME_DIR": str(path)})
+    reader, writer = os.pipe()
+    with Publisher(path) as publisher, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        router = Router(publisher)
+        router.assign([Instance("10.0.0.1:80"), Instance("10.0.0.2:80")])
+        holder = Holder(SERVICE, fake, "", path)  # type: ignore[arg-type]
+        thread = threading.Thread(target=holder.run, args=(Server(name), reader))
+        thread.start()
+        silent.connect(name)
+        router.weigh("10.0.0.2:80", 0)
+        for _ in range(1000):
+            if len(fake.published) == 2:
+                break
+            time.sleep(0.005)
+        os.write(writer, b"x")
+        silent.close()
+        thread.join()
+    os.close(reader)
+    os.close(writer)
+    assert len(fake.published) == 2
 
 
 @pytest.mark.usefixtures("_published")
