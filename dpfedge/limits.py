@@ -100,7 +100,7 @@ ROUTE_LOG_MAX_BYTES = 64 * MIB  # of a log before it starts anew; about 400,000 
 ROUTE_LINE_MAX_BYTES = 32 * MIB  # of one line of it; the first line names every instance
 
 # the native face
-NATIVE_SESSIONS_MAX = 8  # at a time; each reserves 1.4 MiB, and a car has one head unit and a few seats
+NATIVE_SESSIONS_MAX = 8  # at a time; each reserves 1.3 MiB, and a car has one head unit and a few seats
 NATIVE_WAITING_MAX = 16  # connections that have not said what they want, or are being told no
 NATIVE_HELLO_MAX_S = 2  # from connecting to the hello, which a client sends at once
 NATIVE_HELLO_MAX_BYTES = 64 + 65_535  # the instructions of a session are at most as long as a realtime session's

@@ -93,9 +93,14 @@ static int send_message(dpf_client *client, dpf_client_ring *one, dpf_descriptor
     return DPF_CLIENT_OK;
 }
 
+/* Sound of an epoch below it is stopped. */
+static uint32_t bound(const dpf_client *client) {
+    return (uint32_t)atomic_load(&client->arena.requests.entry[client->key & 0xFFFFu].word);
+}
+
 static int send_bytes(dpf_client *client, uint32_t ring, uint8_t kind, const void *bytes, uint32_t nbytes, int timeout_ms) {
     dpf_client_ring *one = &client->rings[ring];
-    dpf_descriptor message = {.kind = kind, .nbytes = nbytes, .captured_ns = dpf_now_ns()};
+    dpf_descriptor message = {.kind = kind, .nbytes = nbytes, .turn = bound(client), .captured_ns = dpf_now_ns()};
     int status = loan(client, one, &message, timeout_ms);
     if (status != DPF_CLIENT_OK) return status;
     if (nbytes != 0) memcpy(dpf_ring_slot(&one->ring, message.slot), bytes, nbytes);
@@ -164,26 +169,25 @@ int dpf_client_clear(dpf_client *client, int timeout_ms) {
 
 int dpf_client_say(dpf_client *client, const char *text, size_t bytes, int timeout_ms) {
     if (client == NULL || text == NULL || bytes == 0 || bytes > DPF_WIRE_SAY_MAX) return DPF_CLIENT_BAD;
-    return send_bytes(client, DPF_WIRE_COMMANDS, DPF_WIRE_SAY, text, (uint32_t)bytes, timeout_ms);
+    return send_bytes(client, DPF_WIRE_MICROPHONE, DPF_WIRE_SAY, text, (uint32_t)bytes, timeout_ms);
 }
 
 int dpf_client_respond(dpf_client *client, int timeout_ms) {
-    return client == NULL ? DPF_CLIENT_BAD : send_bytes(client, DPF_WIRE_COMMANDS, DPF_WIRE_RESPOND, NULL, 0, timeout_ms);
+    return client == NULL ? DPF_CLIENT_BAD : send_bytes(client, DPF_WIRE_MICROPHONE, DPF_WIRE_RESPOND, NULL, 0, timeout_ms);
 }
 
 int dpf_client_cancel(dpf_client *client, int timeout_ms) {
-    return client == NULL ? DPF_CLIENT_BAD : send_bytes(client, DPF_WIRE_COMMANDS, DPF_WIRE_CANCEL, NULL, 0, timeout_ms);
+    return client == NULL ? DPF_CLIENT_BAD : send_bytes(client, DPF_WIRE_MICROPHONE, DPF_WIRE_CANCEL, NULL, 0, timeout_ms);
 }
 
 int dpf_client_stop(dpf_client *client, uint32_t heard_ms) {
     int status = dpf_client_state(client);
     if (status != DPF_CLIENT_OK) return status;
     dpf_requests *table = &client->arena.requests;
-    uint64_t word = atomic_load(&table->entry[client->key & 0xFFFFu].word);
-    dpf_wire_stop stop = {.heard_ms = heard_ms, .before = (uint32_t)word + 1};
+    dpf_wire_stop stop = {.heard_ms = heard_ms, .before = bound(client) + 1};
     /* First the bound, which never fails: from here on older sound is not returned. Then, where there is room, what was heard. */
     if (dpf_requests_cancel(table, client->key, stop.before) != DPF_OK) return DPF_CLIENT_PROTOCOL;
-    status = send_bytes(client, DPF_WIRE_COMMANDS, DPF_WIRE_STOP, &stop, sizeof stop, 0);
+    status = send_bytes(client, DPF_WIRE_STOPS, 1, &stop, sizeof stop, 0);
     if (status != DPF_CLIENT_TIMEOUT) return status;
     ring_server(client);
     return DPF_CLIENT_OK;

@@ -191,11 +191,11 @@ static int open_rings(dpf_client *client, explanation *why) {
     for (uint32_t i = 0; i < DPF_WIRE_RINGS; i++) {
         dpf_client_ring *one = &client->rings[i];
         if (dpf_arena_ring(&client->arena, i, &one->ring) != DPF_OK) return fail(why, DPF_CLIENT_PROTOCOL, "ring %u makes no sense", i);
-        bool out = i == DPF_WIRE_MICROPHONE || i == DPF_WIRE_COMMANDS;
+        bool out = i == DPF_WIRE_MICROPHONE || i == DPF_WIRE_STOPS;
         dpf_result result = out ? dpf_ring_attach_producer(&one->ring, DPF_WIRE_CLIENT)
                                 : dpf_ring_attach_consumer(&one->ring, 0, DPF_WIRE_CLIENT);
         if (result != DPF_OK) return fail(why, DPF_CLIENT_PROTOCOL, "ring %u is somebody else's", i);
-        if (one->ring.slot_bytes < (i == DPF_WIRE_COMMANDS ? DPF_WIRE_SAY_MAX : 2 * sizeof(dpf_wire_event))) {
+        if (one->ring.slot_bytes < (i == DPF_WIRE_MICROPHONE ? DPF_WIRE_SAY_MAX : 2 * sizeof(dpf_wire_event))) {
             return fail(why, DPF_CLIENT_PROTOCOL, "ring %u has slots of %llu bytes", i, (unsigned long long)one->ring.slot_bytes);
         }
     }

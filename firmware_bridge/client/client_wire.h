@@ -11,16 +11,16 @@
 #define DPF_WIRE_WELCOME "DPFS"
 #define DPF_WIRE_NO_TEXT 0xFFFFFFFFu
 
-enum { DPF_WIRE_TEXT_MAX = 65535, DPF_WIRE_SAY_MAX = 16384, DPF_WIRE_WHY_MAX = 4096 };
+enum { DPF_WIRE_TEXT_MAX = 65535, DPF_WIRE_SAY_MAX = 4096, DPF_WIRE_WHY_MAX = 4096 };
 
 /* Descriptors that come with a welcome, and rings of the arena, in this order. */
 enum { DPF_WIRE_ARENA = 0, DPF_WIRE_EVENT_BELL = 1, DPF_WIRE_SOUND_BELL = 2, DPF_WIRE_FDS = 3 };
-enum { DPF_WIRE_MICROPHONE = 0, DPF_WIRE_COMMANDS = 1, DPF_WIRE_EVENTS = 2, DPF_WIRE_SOUND = 3, DPF_WIRE_RINGS = 4 };
+enum { DPF_WIRE_MICROPHONE = 0, DPF_WIRE_STOPS = 1, DPF_WIRE_EVENTS = 2, DPF_WIRE_SOUND = 3, DPF_WIRE_RINGS = 4 };
 enum { DPF_WIRE_CLIENT = 1, DPF_WIRE_SERVER = 2 }; /* owners */
 
-/* Kinds of the descriptors that a client sends. */
-enum { DPF_WIRE_SAMPLES = 1, DPF_WIRE_COMMIT = 2, DPF_WIRE_CLEAR = 3 };                  /* microphone */
-enum { DPF_WIRE_SAY = 1, DPF_WIRE_RESPOND = 2, DPF_WIRE_CANCEL = 3, DPF_WIRE_STOP = 4 }; /* commands */
+/* Kinds of the descriptors in the microphone's ring. `turn` is the request table's bound when it was sent. */
+enum { DPF_WIRE_SAMPLES = 1, DPF_WIRE_COMMIT = 2, DPF_WIRE_CLEAR = 3, DPF_WIRE_SAY = 4, DPF_WIRE_RESPOND = 5, DPF_WIRE_CANCEL = 6 };
+
 
 typedef struct dpf_wire_hello {
     char magic[4];
@@ -49,6 +49,7 @@ typedef struct dpf_wire_event {
     uint32_t code, at_ms, text_bytes, more;
 } dpf_wire_event;
 
+/* The only message in the stops' ring. */
 typedef struct dpf_wire_stop {
     uint32_t heard_ms, before; /* `before`: the bound of the request table that this stop set */
 } dpf_wire_stop;

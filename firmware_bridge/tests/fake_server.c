@@ -32,7 +32,7 @@ void fake_end(fake_server *server) {
 
 static void make_arena(fake_session *session) {
     static const uint32_t SLOTS[DPF_WIRE_RINGS] = {64, 8, 16, 8};
-    static const uint64_t BYTES[DPF_WIRE_RINGS] = {4096, 16384, 4096, 8192};
+    static const uint64_t BYTES[DPF_WIRE_RINGS] = {4096, 64, 4096, 8192};
     dpf_link_spec links[DPF_WIRE_RINGS];
     memset(links, 0, sizeof links);
     for (uint32_t i = 0; i < DPF_WIRE_RINGS; i++) {

@@ -160,12 +160,12 @@ static void test_samples_and_commands_arrive_in_order(void) {
     CHECK(dpf_client_say(client, "", 0, 0) == DPF_CLIENT_BAD && dpf_client_say(client, "x", DPF_WIRE_SAY_MAX + 1, 0) == DPF_CLIENT_BAD);
     CHECK(dpf_client_say(client, "hello", 5, 0) == DPF_CLIENT_OK && dpf_client_respond(client, 0) == DPF_CLIENT_OK);
     CHECK(dpf_client_cancel(client, 0) == DPF_CLIENT_OK);
-    at = fake_receive(&session, DPF_WIRE_COMMANDS, &message);
+    at = fake_receive(&session, DPF_WIRE_MICROPHONE, &message);
     CHECK(message.kind == DPF_WIRE_SAY && message.nbytes == 5 && memcmp(at, "hello", 5) == 0);
-    CHECK(fake_receive(&session, DPF_WIRE_COMMANDS, &message) != NULL && message.kind == DPF_WIRE_RESPOND);
-    CHECK(fake_receive(&session, DPF_WIRE_COMMANDS, &message) != NULL && message.kind == DPF_WIRE_CANCEL);
+    CHECK(fake_receive(&session, DPF_WIRE_MICROPHONE, &message) != NULL && message.kind == DPF_WIRE_RESPOND);
+    CHECK(fake_receive(&session, DPF_WIRE_MICROPHONE, &message) != NULL && message.kind == DPF_WIRE_CANCEL);
     dpf_client_close(client);
-    CHECK(fake_receive(&session, DPF_WIRE_COMMANDS, &message) == NULL);
+    CHECK(fake_receive(&session, DPF_WIRE_MICROPHONE, &message) == NULL);
     fake_close(&session);
 }
 
@@ -237,22 +237,23 @@ static void test_a_stop_throws_away_what_was_made(void) {
     CHECK(fake_sound(&session, 0, 1, 5, 100, false) && fake_sound(&session, 0, 1, 6, 100, false));
     CHECK(dpf_client_next_sound(client, &sound, -1) == DPF_CLIENT_OK && sound.count == 100 && sound.samples[99] == 5 && sound.hz == 22050);
     CHECK(dpf_client_sound_done(client, &sound) == DPF_CLIENT_OK);
-    for (int i = 0; i < 8; i++) CHECK(dpf_client_respond(client, 0) == DPF_CLIENT_OK);
-    CHECK(dpf_client_respond(client, 0) == DPF_CLIENT_TIMEOUT);        /* no room for commands: */
-    CHECK(dpf_client_stop(client, 1234) == DPF_CLIENT_OK);             /* a stop needs none */
-    CHECK(dpf_requests_cancelled(&session.arena.requests, session.key, 0) && !dpf_requests_cancelled(&session.arena.requests, session.key, 1));
-    CHECK(fake_sound(&session, 0, 1, 7, 100, true));                   /* made before the server saw it */
-    CHECK(fake_sound(&session, 1, 2, 8, 50, true));
+    for (uint32_t i = 0; i < 12; i++) { /* more than there is room to say: the bound needs none */
+        CHECK(dpf_client_stop(client, 1234) == DPF_CLIENT_OK);
+        CHECK(dpf_requests_cancelled(&session.arena.requests, session.key, i));
+        CHECK(!dpf_requests_cancelled(&session.arena.requests, session.key, i + 1));
+    }
+    CHECK(fake_sound(&session, 11, 1, 7, 100, true)); /* made before the server saw it */
+    CHECK(fake_sound(&session, 12, 2, 8, 50, true));
     CHECK(dpf_client_next_sound(client, &sound, -1) == DPF_CLIENT_OK && sound.number == 2 && sound.samples[0] == 8 && sound.last == 1);
     CHECK(dpf_client_sound_done(client, &sound) == DPF_CLIENT_OK);
     CHECK(dpf_client_read_stats(client, &stats, sizeof stats) == DPF_CLIENT_OK && stats.skipped == 2);
-    for (int i = 0; i < 8; i++) {
-        CHECK(fake_receive(&session, DPF_WIRE_COMMANDS, &message) != NULL && message.kind == DPF_WIRE_RESPOND);
-        fake_release(&session, DPF_WIRE_COMMANDS, &message);
+    for (uint32_t i = 0; i < 8; i++) {
+        memcpy(&stop, fake_receive(&session, DPF_WIRE_STOPS, &message), sizeof stop);
+        CHECK(message.nbytes == sizeof stop && stop.heard_ms == 1234 && stop.before == i + 1);
+        fake_release(&session, DPF_WIRE_STOPS, &message);
     }
-    CHECK(dpf_client_stop(client, 1234) == DPF_CLIENT_OK);
-    memcpy(&stop, fake_receive(&session, DPF_WIRE_COMMANDS, &message), sizeof stop);
-    CHECK(message.kind == DPF_WIRE_STOP && stop.heard_ms == 1234 && stop.before == 2);
+    CHECK(dpf_client_respond(client, 0) == DPF_CLIENT_OK);
+    CHECK(fake_receive(&session, DPF_WIRE_MICROPHONE, &message) != NULL && message.kind == DPF_WIRE_RESPOND && message.turn == 12);
     dpf_client_close(client);
     fake_close(&session);
 }

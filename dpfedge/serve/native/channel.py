@@ -62,9 +62,9 @@ class Channel:
         with contextlib.ExitStack() as stack:
             self._arena = stack.enter_context(Arena.create(LINKS, requests=1, name="dpfedge-session"))
             self.key = self._arena.requests.open()
-            microphone, commands, events, sound = (spec.name for spec in LINKS)
+            microphone, stops, events, sound = (spec.name for spec in LINKS)
             self.microphone = self._arena.consumer(microphone, SERVER)
-            self.commands = self._arena.consumer(commands, SERVER)
+            self.stops = self._arena.consumer(stops, SERVER)
             self._events, self._sound = (self._arena.producer(name, SERVER) for name in (events, sound))
             self._given = stack.enter_context(contextlib.ExitStack())
             # a pipe: unlike an eventfd's, its writing end is ours alone, and the client cannot make it block
@@ -129,7 +129,11 @@ class Channel:
     @property
     def stopped(self) -> bool:
         """Whether the client has stopped the sound of this epoch."""
-        return self._arena.requests.cancelled(self.key, self.epoch)
+        return self.is_stopped(self.epoch)
+
+    def is_stopped(self, epoch: int) -> bool:
+        """Whether somebody has stopped what was begun in `epoch`."""
+        return self._arena.requests.cancelled(self.key, epoch)
 
     def silence(self, answer: int) -> None:
         """No sound that was made so far is played any more, and the end of `answer` (0: none) is told again."""

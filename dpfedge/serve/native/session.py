@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpfedge.errors import DpfError
@@ -16,11 +16,13 @@ from dpfedge.link import Consumer, Lease
 from dpfedge.serve.errors import ClientGone, RequestError
 from dpfedge.serve.native.channel import Channel
 from dpfedge.serve.native.outbox import NativeOutbox
-from dpfedge.serve.native.wire import HEARD_UNKNOWN, STOP, Command, Flag, Heard, Hello
+from dpfedge.serve.native.wire import HEARD_UNKNOWN, STOP, Command, Flag, Hello
 from dpfedge.serve.realtime.commands import act, hear
 from dpfedge.serve.realtime.conversation import Conversation
 
 __all__ = ["NativeSession", "settings"]
+
+_EVENTS: Mapping[int, str] = {Command.COMMIT: "input_audio_buffer.commit", Command.CLEAR: "input_audio_buffer.clear"}
 
 
 def settings(hello: Hello, voice_hz: int) -> dict[str, Any]:
@@ -55,7 +57,7 @@ class NativeSession:
 
     async def run(self) -> None:
         """Until the client leaves. LinkError when the memory holds something impossible."""
-        tasks = [asyncio.ensure_future(one) for one in (self._hear_all(), self._obey_all())]
+        tasks = [asyncio.ensure_future(one) for one in (self._hear_all(), self._stop_all())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -74,58 +76,53 @@ class NativeSession:
             await self._channel.rung(seen)
 
     async def _hear_all(self) -> None:
-        """Samples and what must keep its place among them."""
+        """Samples and commands, in their order."""
         while True:
             lease = await self._next(self._channel.microphone)
             with lease, _collected() as errors:
-                if lease.kind == Heard.SAMPLES:
+                if lease.kind == Command.SAMPLES:
                     if lease.nbytes:
                         async with self._state.busy:
                             await hear(self._state, lease.view)
                     await self._state.retire()
-                elif lease.kind == Heard.COMMIT:
-                    await act(self._state, {"type": "input_audio_buffer.commit"})
-                elif lease.kind == Heard.CLEAR:
-                    await act(self._state, {"type": "input_audio_buffer.clear"})
                 else:
-                    raise RequestError("unknown message", where="microphone", found=lease.kind)
+                    await self._obey(lease)
             await self._tell(errors)
 
-    async def _obey_all(self) -> None:
-        """Commands, stops, and room that the client has made."""
-        while True:
-            seen = self._channel.rings
-            lease = self._channel.commands.receive()
-            if lease is None:
-                if self._channel.stopped:
-                    with _collected() as errors:
-                        await self._stop(None)
-                    await self._tell(errors)
-                self._channel.flush()
-                await self._channel.rung(seen)
-                continue
-            with lease:
-                kind, data = lease.kind, bytes(lease.view)
-            with _collected() as errors:
-                await self._obey(kind, data)
-            await self._tell(errors)
-
-    async def _obey(self, kind: int, data: bytes) -> None:
+    async def _obey(self, lease: Lease) -> None:
         state = self._state
-        if kind == Command.SAY:
-            content = [{"type": "input_text", "text": _utf8(data)}]
+        if lease.kind == Command.SAY:
+            content = [{"type": "input_text", "text": _utf8(bytes(lease.view))}]
             item = {"type": "message", "role": "user", "content": content}
             await act(state, {"type": "conversation.item.create", "item": item})
-        elif kind == Command.RESPOND:
-            await act(state, {"type": "response.create"})
-        elif kind == Command.CANCEL:
+        elif lease.kind == Command.RESPOND:
+            if self._channel.is_stopped(lease.turn) and state.response is None:
+                await state.begin_response(None)
+                await state.end_response("cancelled", reason="client_cancelled")
+            else:
+                await act(state, {"type": "response.create"})
+        elif lease.kind == Command.CANCEL:
             if state.response is not None:
                 await act(state, {"type": "response.cancel"})
-        elif kind == Command.STOP and len(data) == STOP.size:
-            heard_ms, _ = STOP.unpack(data)
-            await self._stop(None if heard_ms == HEARD_UNKNOWN else heard_ms)
+        elif lease.kind in _EVENTS:
+            await act(state, {"type": _EVENTS[lease.kind]})
         else:
-            raise RequestError("unknown command", where="commands", found=f"{kind}, {len(data)} bytes")
+            raise RequestError("unknown command", where="microphone", found=lease.kind, allowed="1 to 6")
+
+    async def _stop_all(self) -> None:
+        """Stops, which overtake everything, and room that the client has made."""
+        while True:
+            seen = self._channel.rings
+            while (lease := self._channel.stops.receive()) is not None:
+                with lease:
+                    stop = bytes(lease.view)
+                if len(stop) == STOP.size:
+                    heard_ms, _ = STOP.unpack(stop)
+                    await self._stop(None if heard_ms == HEARD_UNKNOWN else heard_ms)
+            if self._channel.stopped:
+                await self._stop(None)
+            self._channel.flush()
+            await self._channel.rung(seen)
 
     async def _stop(self, heard_ms: int | None) -> None:
         """Silence, and the history keeps what was heard of the answer, which may have been made long ago."""
@@ -135,10 +132,12 @@ class NativeSession:
         if answer is None:
             return
         heard = answer.heard(answer.playing_ms() if heard_ms is None else heard_ms)
-        if answer is state.response:
-            await state.interrupt("client_cancelled", heard)
-        else:
-            await state.shorten(answer, heard)
+        with _collected() as errors:
+            if answer is state.response:
+                await state.interrupt("client_cancelled", heard)
+            else:
+                await state.shorten(answer, heard)
+        await self._tell(errors)
 
     async def _tell(self, errors: list[DpfError]) -> None:
         for error in errors:
@@ -161,4 +160,4 @@ def _utf8(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise RequestError("not UTF-8", where="commands", found=f"byte {error.start}") from error
+        raise RequestError("not UTF-8", where="microphone", found=f"byte {error.start}") from error

@@ -27,7 +27,6 @@ __all__ = [
     "Done",
     "EventKind",
     "Flag",
-    "Heard",
     "Hello",
     "refusal",
     "welcome",
@@ -40,7 +39,7 @@ HEARD_UNKNOWN = 0xFFFFFFFF
 
 LINKS = (
     LinkSpec("microphone", "client", "server", slots=64, slot_bytes=4096),
-    LinkSpec("commands", "client", "server", slots=8, slot_bytes=16384),
+    LinkSpec("stops", "client", "server", slots=8, slot_bytes=64),
     LinkSpec("events", "server", "client", slots=128, slot_bytes=4096),
     LinkSpec("sound", "server", "client", slots=64, slot_bytes=8192),
 )
@@ -49,7 +48,7 @@ LINKS = (
 EVENT = struct.Struct("<4I")
 """Before the text of an event: code, at_ms, bytes of text, whether more text follows."""
 STOP = struct.Struct("<2I")
-"""The payload of a stop: milliseconds heard, and the bound it set."""
+"""A message in the stops' ring: milliseconds heard, and the bound it set."""
 
 _HELLO = struct.Struct("<4s2H7I28x")
 _WELCOME = struct.Struct("<4s2H2IQ2I32x")
@@ -59,21 +58,15 @@ _STATUS = {403: 4, 426: 5, 503: 6, 429: 7, 400: 8}
 _FAILED = 13
 
 
-class Heard(IntEnum):
+class Command(IntEnum):
     """Kinds of messages in the microphone's ring."""
 
     SAMPLES = 1
     COMMIT = 2
     CLEAR = 3
-
-
-class Command(IntEnum):
-    """Kinds of messages in the commands' ring."""
-
-    SAY = 1
-    RESPOND = 2
-    CANCEL = 3
-    STOP = 4
+    SAY = 4
+    RESPOND = 5
+    CANCEL = 6
 
 
 class EventKind(IntEnum):

@@ -19,8 +19,8 @@
  *     }
  *     dpf_client_close(client);
  *
- * Memory. Opening a session gets 1.4 MiB of shared memory from the server (a sealed memfd) with four rings: microphone and
- * commands to the server, events and sound to the client. Samples never pass a socket. `dpf_client_push` copies them once, into
+ * Memory. Opening a session gets 1.3 MiB of shared memory from the server (a sealed memfd) with four rings: microphone and
+ * stops to the server, events and sound to the client. Samples never pass a socket. `dpf_client_push` copies them once, into
  * the ring; `dpf_client_loan` lends the place itself, so that a capture driver writes there and nothing is copied here.
  * Events and sound are read where the server wrote them.
  *
@@ -34,6 +34,9 @@
  * other threads first (dpf_client_hang_up wakes them). What waits, waits without a lock: a thread in dpf_client_next_sound holds
  * nobody up. Two threads in the same next function share what comes. No function installs a signal handler, changes
  * process-wide state or starts a thread; no SIGPIPE is raised. A forked child must not use its parent's session.
+ *
+ * Order. What you push, commit, clear, say, respond and cancel is done in that order; only a stop overtakes. An answer that was
+ * asked for before a stop and not begun is not begun: you get its ANSWER_STARTED and its ANSWER_DONE, cancelled.
  *
  * Waiting. `timeout_ms`: 0 does not wait, -1 waits for ever. A signal handler that runs does not end a wait.
  * For an event loop: dpf_client_event_fd and dpf_client_sound_fd become readable (poll, epoll, QSocketNotifier,
@@ -209,10 +212,10 @@ int dpf_client_send(dpf_client *client, dpf_client_room *room, uint32_t count);
 /* Ends the utterance now, behind everything pushed so far. Waits for room in the microphone's ring. */
 int dpf_client_commit(dpf_client *client, int timeout_ms);
 
-/* Forgets what was pushed since the last utterance. */
+/* Forgets what was pushed since the last utterance. Like everything below, it waits for room in the same ring. */
 int dpf_client_clear(dpf_client *client, int timeout_ms);
 
-/* Adds a typed message, UTF-8, 1 to 16384 bytes; dpf_client_respond asks for its answer. BAD: empty or too long. */
+/* Adds a typed message, UTF-8, 1 to 4096 bytes; dpf_client_respond asks for its answer. BAD: empty or too long. */
 int dpf_client_say(dpf_client *client, const char *text, size_t bytes, int timeout_ms);
 
 /* Asks for an answer to what was said. An ERROR event tells when one is being given. */

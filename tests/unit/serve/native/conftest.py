@@ -46,27 +46,27 @@ class Client:
         self.fds = fds
         if self.status == 0:
             self.arena = Arena.attach(fds[0])
-            self.microphone, self.commands = (self.arena.producer(spec.name, CLIENT) for spec in LINKS[:2])
+            self.microphone, self.stops = (self.arena.producer(spec.name, CLIENT) for spec in LINKS[:2])
             self.events, self.sounds = (self.arena.consumer(spec.name, CLIENT) for spec in LINKS[2:])
 
     def ring(self) -> None:
         self.sock.send(b"\0")
 
-    def push(self, pcm: bytes, kind: int = 1) -> None:
-        loan = self.microphone.loan(max(1, len(pcm)))
-        loan.view[: len(pcm)] = pcm
-        self.microphone.send(loan, kind=kind, request=self.key, nbytes=len(pcm))
+    def command(self, kind: int, data: bytes = b"", turn: int = 0) -> None:
+        loan = self.microphone.loan(max(1, len(data)))
+        loan.view[: len(data)] = data
+        self.microphone.send(loan, kind=kind, request=self.key, turn=turn, nbytes=len(data))
         self.ring()
 
-    def command(self, kind: int, data: bytes = b"") -> None:
-        loan = self.commands.loan(max(1, len(data)))
-        loan.view[: len(data)] = data
-        self.commands.send(loan, kind=kind, request=self.key, nbytes=len(data))
-        self.ring()
+    def push(self, pcm: bytes) -> None:
+        self.command(Command.SAMPLES, pcm)
 
     def stop(self, heard_ms: int, before: int) -> None:
         self.arena.requests.cancel(self.key, before)
-        self.command(Command.STOP, STOP.pack(heard_ms, before))
+        loan = self.stops.loan(STOP.size)
+        loan.view[: STOP.size] = STOP.pack(heard_ms, before)
+        self.stops.send(loan, kind=1, request=self.key, nbytes=STOP.size)
+        self.ring()
 
     def event(self) -> tuple[int, int, int, str]:
         """Kind, number, code and text of the next one."""

@@ -242,7 +242,7 @@ def test_memory__overwritten_by_the_client_stays_in_bounds() -> None:
 def _everything(channel: Channel) -> list[Callable[[], Any]]:
     return [
         channel.microphone.receive,
-        channel.commands.receive,
+        channel.stops.receive,
         lambda: channel.tell(EventKind.WORDS, text="x"),
         lambda: channel.play(SAMPLES, 1),
         lambda: channel.end_sound(1),

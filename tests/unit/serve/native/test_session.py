@@ -11,7 +11,7 @@ import pytest
 
 from dpfedge.pipeline.events import AudioChunk, SpeechStarted, SpeechStopped, TextDelta, Transcript, TurnDone
 from dpfedge.serve.native.session import settings
-from dpfedge.serve.native.wire import HEARD_UNKNOWN, Command, Done, EventKind, Flag, Heard, Hello
+from dpfedge.serve.native.wire import HEARD_UNKNOWN, Command, Done, EventKind, Flag, Hello
 
 TONE = (np.sin(np.arange(22_050) / 8) * 9000).astype(np.int16)
 HELLO = Hello(0, 16_000, 0, 0, 0, None)
@@ -66,10 +66,10 @@ def test_commands__reach_the_session(faced: Any) -> None:
     """Typed words, a question for an answer; commit and clear keep their place among the samples."""
     client = faced.dial(HELLO._replace(flags=Flag.BY_HAND))
     client.push(bytes(640))
-    client.push(b"", Heard.COMMIT)
+    client.command(Command.COMMIT)
     eventually(lambda: ("commit",) in faced.session.calls)
     client.push(bytes(640))
-    client.push(b"", Heard.CLEAR)
+    client.command(Command.CLEAR)
     eventually(lambda: ("clear",) in faced.session.calls)
     client.command(Command.SAY, "wörter".encode())
     eventually(lambda: ("say", "wörter") in faced.session.calls)
@@ -139,7 +139,7 @@ def test_stop__with_nothing_to_stop_is_fine(faced: Any) -> None:
     client.stop(HEARD_UNKNOWN, 1)
     client.command(Command.CANCEL)
     client.command(99)
-    assert client.event()[2:] == (400, "commands: unknown command; found 99, 0 bytes")
+    assert client.event()[2:] == (400, "microphone: unknown command; found 99; allowed 1 to 6")
 
 
 def test_barge_in__silences(faced: Any) -> None:
@@ -152,23 +152,44 @@ def test_barge_in__silences(faced: Any) -> None:
     assert not client.arena.requests.cancelled(client.key, 1)
 
 
+def test_respond__that_was_asked_for_before_a_stop_is_not_begun(faced: Any) -> None:
+    """The client sees it end; one that is asked for behind the stop is given."""
+    client = faced.dial()
+    client.arena.requests.cancel(client.key, 1)
+    client.command(Command.RESPOND, turn=0)
+    assert client.until(EventKind.ANSWER_DONE)[-1][1:3] == (1, Done.CANCELLED)
+    assert ("respond",) not in faced.session.calls
+    client.command(Command.RESPOND, turn=1)
+    eventually(lambda: ("respond",) in faced.session.calls)
+
+
 @pytest.mark.parametrize(
-    ("where", "kind", "data", "words"),
+    ("kind", "data", "words"),
     [
-        ("commands", Command.SAY, b"\xff\xfe", "not UTF-8"),
-        ("commands", Command.SAY, b"", "item.content"),
-        ("commands", Command.STOP, b"\0", "unknown command"),
-        ("microphone", 77, b"", "unknown message"),
-        ("microphone", Heard.COMMIT, b"", "nothing to commit"),
-        ("commands", 0, b"x", "unknown command"),
+        (Command.SAY, b"\xff\xfe", "not UTF-8"),
+        (Command.SAY, b"", "item.content"),
+        (Command.COMMIT, b"", "nothing to commit"),
+        (77, b"", "unknown command"),
+        (0, b"x", "unknown command"),
     ],
 )
-def test_mistakes__are_told_and_the_session_goes_on(faced: Any, where: str, kind: int, data: bytes, words: str) -> None:
+def test_mistakes__are_told_and_the_session_goes_on(faced: Any, kind: int, data: bytes, words: str) -> None:
     """Each with an error event; the next sample is heard."""
     client = faced.dial()
-    (client.command if where == "commands" else lambda kind, data: client.push(data, kind))(kind, data)
+    client.command(kind, data)
     got, _, code, text = client.event()
     assert (got, code) == (EventKind.ERROR, 400)
     assert words in text
+    client.push(bytes(32))
+    eventually(lambda: len(faced.session.heard) == 32)
+
+
+def test_stop__of_another_size_is_a_stop_all_the_same(faced: Any) -> None:
+    """What it says is not read; the bound it set counts."""
+    client = faced.dial()
+    loan = client.stops.loan(1)
+    client.stops.send(loan, kind=1, request=client.key, nbytes=1)
+    client.arena.requests.cancel(client.key, 1)
+    client.ring()
     client.push(bytes(32))
     eventually(lambda: len(faced.session.heard) == 32)

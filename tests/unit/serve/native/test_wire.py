@@ -19,7 +19,6 @@ from dpfedge.serve.native.wire import (
     Done,
     EventKind,
     Flag,
-    Heard,
     Hello,
     refusal,
     welcome,
@@ -40,7 +39,6 @@ def constants() -> dict[str, int]:
 @pytest.mark.parametrize(
     ("kinds", "prefix"),
     [
-        (Heard, "DPF_WIRE_"),
         (Command, "DPF_WIRE_"),
         (EventKind, "DPF_CLIENT_"),
         (Done, "DPF_CLIENT_"),
@@ -58,7 +56,7 @@ def test_version_and_rings__are_those_of_the_headers() -> None:
     known = constants()
     assert (known["DPF_CLIENT_MAJOR"], known["DPF_CLIENT_MINOR"]) == (MAJOR, MINOR)
     assert [known[f"DPF_WIRE_{spec.name.upper()}"] for spec in LINKS] == [0, 1, 2, 3]
-    assert known["DPF_WIRE_SAY_MAX"] == LINKS[1].slot_bytes
+    assert known["DPF_WIRE_SAY_MAX"] == LINKS[0].slot_bytes
 
 
 def test_hello__comes_back() -> None:
