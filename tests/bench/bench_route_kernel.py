@@ -18,6 +18,7 @@ import os
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +28,11 @@ from statistics import median
 from peers import header
 
 from dpfedge.errors import Unavailable
-from dpfedge.routing import Instance, Table, encode, hash_key
+from dpfedge.routing import Instance, Publisher, Router, Sample, Table, encode, hash_key
 from dpfedge.routing.kernel.addresses import Address, Service
 from dpfedge.routing.kernel.attachment import Attachment
 from dpfedge.routing.kernel.client import KEY_LEVEL, KEY_OPTION
+from dpfedge.routing.kernel.holder import PERIOD_S, Follower
 from dpfedge.routing.kernel.libbpf import Loaded, Program, library
 from dpfedge.routing.kernel.support import cgroup_root
 from dpfedge.routing.kernel.table import KernelTable
@@ -172,6 +174,32 @@ def measure_updates(cgroup: Path, found: Figures) -> None:
                 found.setdefault(name, ([], "µs"))[0].append(value / 1000)
 
 
+def measure_follower(cgroup: Path, found: Figures) -> None:
+    """From a fatal sample to the kernel's table without that instance, as `dpfedge route attach` follows."""
+    with tempfile.TemporaryDirectory() as folder, Publisher(Path(folder, "table")) as publisher:
+        router = Router(publisher)
+        router.assign([Instance(f"10.0.{i // 250}.{i % 250 + 1}:8000") for i in range(128)])
+        with Attachment(SERVICE, cgroup=cgroup) as one:
+            follower, ended = Follower(one, Path(folder, "table")), threading.Event()
+
+            def follow() -> None:
+                while not ended.wait(PERIOD_S):
+                    follower.follow()
+
+            thread = threading.Thread(target=follow)
+            thread.start()
+            for turn in range(50):
+                before, began = one.table.generation, time.perf_counter_ns()
+                router.sample(f"10.0.0.{turn + 1}:8000", Sample(0.1, 0.9, fatal_errors=1))
+                while one.table.generation == before:
+                    time.sleep(0.0002)
+                spent = (time.perf_counter_ns() - began) / 1e6
+                found.setdefault("fatal sample → kernel, by attach", ([], "ms"))[0].append(spent)
+                time.sleep(0.03)
+            ended.set()
+            thread.join()
+
+
 def _echo(one: socket.socket, size: int) -> None:
     with one, contextlib.suppress(OSError):
         while data := one.recv(size, socket.MSG_WAITALL):
@@ -241,6 +269,7 @@ def main() -> None:
         with own_cgroup() as cgroup:
             measure_connects(cgroup, found, rounds)
             measure_updates(cgroup, found)
+            measure_follower(cgroup, found)
             measure_short_cut(cgroup, found, rounds)
     except (Unavailable, OSError) as error:
         print(f"SKIPPED: {error}")

@@ -27,7 +27,7 @@ CONNECTIONS_MAX = 1024
 """Relayed at once; more wait to be accepted."""
 
 _CHUNK_BYTES = 1 << 16
-_CONNECT_S = 5.0
+_CONNECT_S, _AGAIN_S = 5.0, 0.1
 _SOCK_DIAG, _BY_FAMILY, _REQUEST, _ERROR = (
     4,
     20,
@@ -117,7 +117,12 @@ class Relay:
         tasks: set[asyncio.Task[None]] = set()
         while True:
             await self._places.acquire()
-            one, _ = await self._loop.sock_accept(listener)
+            try:
+                one, _ = await self._loop.sock_accept(listener)
+            except OSError:  # no descriptor is free, or the client is gone already
+                self._places.release()
+                await asyncio.sleep(_AGAIN_S)
+                continue
             task = self._loop.create_task(self._serve(one))
             tasks.add(task)
             task.add_done_callback(tasks.discard)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -77,6 +78,20 @@ def test_connect__golden_keys_hash_alike_in_the_kernel(
         owners[2 * (hash >> 48)] = 1
         routed.table.publish(bytes(owners), servers.addresses)
         assert _stream((model, user, ts_ms)) == 1
+
+
+def test_key__all_64_bits_of_its_hash(attach: Attach) -> None:
+    """Of every length, and random bytes: what the kernel keeps of a socket is what Python computes."""
+    attachment, random = attach(), Random(6)
+    attachment.use_seed(0xFEDCBA9876543210)
+    for length in range(241):
+        model = random.randbytes(random.randint(max(0, length - 120), min(120, length)))
+        user, ts_ms = random.randbytes(length - len(model)), random.getrandbits(64)
+        with socket.socket() as one:
+            assert give_key(one, model, user, ts_ms)
+            kept = attachment._loaded.get("rh_sessions", one.fileno().to_bytes(4, "little"), 16)
+        assert kept is not None
+        assert int.from_bytes(kept[:8], "little") == hash_key(model, user, ts_ms, 0xFEDCBA9876543210), length
 
 
 def test_connect__without_a_key_sticks_to_one(routed: Attachment) -> None:
