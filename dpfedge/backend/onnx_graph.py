@@ -16,16 +16,17 @@ from dpfedge.backend.api import Array
 from dpfedge.errors import BackendError, Unsupported
 from dpfedge.tensors import TensorSpec
 
-__all__ = ["WEIGHT_MIN_BYTES", "graph_ports", "place_weights", "take_weights"]
+__all__ = ["WEIGHT_MIN_BYTES", "graph_ports", "is_weight", "place_weights", "take_weights"]
 
 WEIGHT_MIN_BYTES = 1024
-"""Smaller constants are shapes and norms; they stay in the graph."""
+"""Smaller constants are shapes and norms; they stay in the graph, where shape inference reads them."""
 _DTYPES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64",
            12: "u32", 13: "u64"}  # fmt: skip
+_PACKED = frozenset({21, 22, 23, 25, 26})  # (U)INT4, FLOAT4E2M1, (U)INT2: several elements in one byte
 _DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 
-def graph_ports(model: onnx.ModelProto, where: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+def graph_ports(model: onnx.ModelProto, where: str = "graph") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs and outputs of a graph as specs; a dimension without size or name becomes `?n`.
 
     Unsupported names a port whose values a link cannot carry.
@@ -50,23 +51,34 @@ def _spec(where: str, value: onnx.ValueInfoProto) -> TensorSpec:
     return TensorSpec(value.name, _DTYPES[tensor.elem_type], dims)
 
 
-def take_weights(model: onnx.ModelProto, least: int = WEIGHT_MIN_BYTES) -> dict[str, Array]:
+def is_weight(tensor: onnx.TensorProto, *, least: int = WEIGHT_MIN_BYTES, packed: bool = False) -> bool:
+    """Whether `take_weights` takes it."""
+    known = tensor.data_type != onnx.TensorProto.STRING if packed else tensor.data_type in _DTYPES
+    return known and _stored(tensor).nbytes >= least
+
+
+def take_weights(model: onnx.ModelProto, *, least: int = WEIGHT_MIN_BYTES, packed: bool = False) -> dict[str, Array]:
     """Take constants of `least` bytes and more out of the graph: name → values; the graph keeps their names.
 
-    Elements of less than a byte stay inside: their array is not what is stored.
+    Those of dtypes that NumPy lacks leave it only when `packed`: as the bytes that ONNX stores.
     """
     weights = {}
     for tensor in model.graph.initializer:
-        if tensor.data_type not in _DTYPES:
+        if not is_weight(tensor, least=least, packed=packed):
             continue
-        array = np.asarray(numpy_helper.to_array(tensor))
-        if array.nbytes < least:
-            continue
+        weights[tensor.name] = _stored(tensor)
         for part in _DATA:
             tensor.ClearField(part)
         tensor.data_location = onnx.TensorProto.EXTERNAL
-        weights[tensor.name] = np.ascontiguousarray(array)
+        del tensor.external_data[:]
     return weights
+
+
+def _stored(tensor: onnx.TensorProto) -> Array:
+    """The tensor's values; elements of less than a byte stay packed, as ONNX stores them."""
+    if tensor.data_type in _PACKED and tensor.HasField("raw_data"):
+        return np.frombuffer(tensor.raw_data, np.uint8)
+    return np.ascontiguousarray(numpy_helper.to_array(tensor))
 
 
 def place_weights(code: bytes, places: Mapping[str, tuple[str, int, int]]) -> bytes:

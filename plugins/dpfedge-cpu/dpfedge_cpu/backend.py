@@ -90,9 +90,9 @@ class CpuBackend:
 
     def finish(self, lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
         """The graph with each weight addressed as (section name, offset, size)."""
-        from dpfedge_cpu.lower import finish
+        from dpfedge.backend.onnx_graph import place_weights
 
-        return finish(lowered, places)
+        return place_weights(lowered.code, places)
 
     def load(self, graph: GraphView, device: Device, budget: Budget) -> CpuExecutable:
         """Open a session whose weights stay where the package maps them; `options["arch"]` must be the device's."""

@@ -7,33 +7,28 @@ The optimiser runs once here, so that loading on the board runs none of it. It c
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from dpfedge.backend.api import Array, Budget, LoweredGraph, LowerRequest
+from dpfedge.backend.api import Budget, LoweredGraph, LowerRequest
 from dpfedge.backend.cpu_facts import cpu_facts
-from dpfedge.errors import BackendError, Unsupported
-from dpfedge.tensors import TensorSpec
+from dpfedge.backend.onnx_graph import WEIGHT_MIN_BYTES, graph_ports, is_weight, take_weights
 from dpfedge_cpu.branches import graphs, hoist, separate
 from dpfedge_cpu.canonical import canonical
 from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
 from dpfedge_cpu.patterns import kernels
 from dpfedge_cpu.session import mapped_errors, runtime, session_options
 
-__all__ = ["finish", "graph_ports", "lower"]
+__all__ = ["lower"]
 
-WEIGHT_MIN_BYTES = 1024  # smaller initialisers stay in the graph: shape inference reads them
 _BLOCKED = ("x86-64-v3", "x86-64-v4")  # CPUs with blocked kernels
 _FAST_FLOATS = ("x86-64-v4",)  # CPUs whose float32 products with 4-bit blocks take little longer than 8-bit ones
 _LEVEL = "accuracy_level"
-_PACKED = frozenset({21, 22, 23, 25, 26})  # (U)INT4, FLOAT4E2M1, (U)INT2: several elements in one byte
 _SLOWER = ("SkipLayerNormFusion",)  # its operator is eight times slower than the two it replaces
-_DTYPES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64",
-           12: "u32", 13: "u64", 16: "bf16"}  # fmt: skip
 
 
 def lower(request: LowerRequest) -> LoweredGraph:
@@ -61,9 +56,9 @@ def lower(request: LowerRequest) -> LoweredGraph:
             (f"layout=nchwc,{request.arch}{lines}", "convolutions read blocks as wide as this CPU's vector")
         )
     canonical(model)
-    hoist(model, _is_weight)
-    inputs, outputs = graph_ports(model)
-    weights = dict(_take_weights(model))
+    hoist(model, partial(is_weight, packed=True))
+    inputs, outputs = graph_ports(model, f"graph {request.name}")
+    weights = take_weights(model, packed=True)
     return LoweredGraph(model.SerializeToString(deterministic=True), weights, inputs, outputs, tuple(decisions))
 
 
@@ -143,67 +138,3 @@ def _name_apart(model: onnx.ModelProto) -> None:
         graph.name = graph.name if index else "main"
         graph.name = graph.name or f"graph_{index}"
         graph.doc_string = ""
-
-
-def _is_weight(tensor: onnx.TensorProto) -> bool:
-    return tensor.data_type != onnx.TensorProto.STRING and _stored(tensor).nbytes >= WEIGHT_MIN_BYTES
-
-
-def _take_weights(model: onnx.ModelProto) -> Iterator[tuple[str, Array]]:
-    for tensor in model.graph.initializer:
-        if not _is_weight(tensor):
-            continue
-        array = _stored(tensor)
-        _make_external(tensor)
-        yield tensor.name, array
-
-
-def _stored(tensor: onnx.TensorProto) -> Array:
-    """The tensor's values; elements of less than a byte stay packed, as ONNX stores them."""
-    if tensor.data_type in _PACKED and tensor.HasField("raw_data"):
-        return np.frombuffer(tensor.raw_data, np.uint8)
-    return np.ascontiguousarray(numpy_helper.to_array(tensor))
-
-
-def _make_external(tensor: onnx.TensorProto) -> None:
-    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
-        tensor.ClearField(field)
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    del tensor.external_data[:]
-
-
-def finish(lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
-    """Write each weight's place into the graph as ONNX external data: location, offset, length."""
-    model = onnx.ModelProto.FromString(lowered.code)
-    for graph in graphs(model.graph):
-        for tensor in graph.initializer:
-            if tensor.data_location != onnx.TensorProto.EXTERNAL:
-                continue
-            if tensor.name not in places:
-                raise BackendError("weight has no place", where=f"graph {graph.name}", found=tensor.name)
-            section, offset, size = places[tensor.name]
-            for key, value in (("location", section), ("offset", str(offset)), ("length", str(size))):
-                tensor.external_data.add(key=key, value=value)
-    return bytes(model.SerializeToString(deterministic=True))
-
-
-def graph_ports(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Inputs and outputs of a graph as specs; a dimension without size or name becomes `?n`."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    inputs = tuple(_spec(value) for value in model.graph.input if value.name not in constants)
-    return inputs, tuple(_spec(value) for value in model.graph.output)
-
-
-def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
-    tensor = value.type.tensor_type
-    if tensor.elem_type not in _DTYPES:
-        kind = onnx.TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type else value.type.WhichOneof("value")
-        raise Unsupported(
-            "a port must hold numbers of a dtype that links have", where=f"port {value.name}", found=kind,
-            allowed=", ".join(_DTYPES.values()),
-        )  # fmt: skip
-    dims = tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{index}"
-        for index, dim in enumerate(tensor.shape.dim)
-    )
-    return TensorSpec(value.name, _DTYPES[tensor.elem_type], dims)

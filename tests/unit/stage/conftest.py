@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 import pytest
 from dpfedge_cpu.backend import CpuBackend
-from dpfedge_cpu.lower import graph_ports
 
 from dpfedge.backend.api import Budget, Executable, GraphView
+from dpfedge.backend.onnx_graph import graph_ports
 from dpfedge.binding.prefix import Candidate, PrefixFound, judge_prefixes
 from dpfedge.stage.api import Kind, Mode, Steps, Wait
 from dpfedge.tensors import TensorSpec
