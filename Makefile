@@ -75,4 +75,4 @@ lock:
 	  --no-emit-index-url --no-emit-find-links --no-header -o requirements.lock
 
 clean:
-	rm -rf build dist $(VENV)
+	rm -rf build dist $(VENV) dpfedge/routing/kernel/*.bpf.o
