@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 QUESTION = "What is the capital of France?"
 SILENCE = bytes(2 * 24_000)
 COMPLETED, CANCELLED = 0, 2
+BY_HAND = 1
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,8 @@ def test_example_in_c__a_spoken_question_and_its_spoken_answer(
 def test_example_in_cpp__stops_and_asks_again(examples: Path, prefix: Path, server: Any) -> None:
     """The first answer is cut in mid sentence, the second is whole."""
     asked = ("Tell me a long story about the sea.", QUESTION)
-    shown = run(str(examples / "head_unit_cc"), *asked, str(native(server)), LD_LIBRARY_PATH=f"{prefix}/lib")
+    environ = {"DPFEDGE_NATIVE": str(native(server)), "LD_LIBRARY_PATH": f"{prefix}/lib"}
+    shown = run(str(examples / "head_unit_cc"), *asked, **environ)
     first, second = shown.splitlines()
     assert first.endswith("stopped]")
     assert "Paris" in second
@@ -104,6 +106,23 @@ def test_turn__its_sound_is_what_the_voice_made(prefix: Path, server: Any, spoke
     assert events[-1].code == COMPLETED
     assert len(sound) > 20_000
     assert (stats["copied_bytes"], stats["sound_bytes_copied"]) == (len(pcm), len(sound))
+
+
+def test_push_to_talk__only_a_commit_ends_an_utterance(
+    prefix: Path, server: Any, spoken: Callable[[str], bytes]
+) -> None:
+    """However long the pause in it; what was cleared before is not heard."""
+    with Client(prefix, native(server), flags=BY_HAND) as client:
+        client.push(spoken("Tell me a long story about the sea."))
+        client.must("clear", 5000)
+        client.push(spoken(QUESTION) + SILENCE + spoken(QUESTION))
+        client.must("commit", 5000)
+        client.must("respond", 5000)
+        events = client.until(ANSWER_DONE)
+    # an utterance that was cleared ends without words
+    [heard] = [event.text for event in events if event.kind == TRANSCRIPT and event.text]
+    assert heard.lower() == f"{QUESTION} {QUESTION}".lower()
+    assert [event.kind for event in events].count(SPEECH_STARTED) == 0
 
 
 def test_barge_in__the_next_turn_is_right(prefix: Path, server: Any, spoken: Callable[[str], bytes]) -> None:
