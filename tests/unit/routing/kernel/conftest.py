@@ -33,6 +33,8 @@ def cgroup() -> Iterator[Path | None]:
         own.mkdir()
         (own / "cgroup.procs").write_text(str(os.getpid()))
     except (Unavailable, OSError):
+        if own is not None and own.exists():
+            own.rmdir()
         own = None
     yield own
     if own is not None:
