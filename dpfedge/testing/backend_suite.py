@@ -21,21 +21,17 @@ import pytest
 
 from dpfedge.backend.api import (
     ABI,
-    Array,
     Backend,
-    Binding,
     Budget,
-    Cancels,
     Device,
-    Executable,
     GraphView,
-    cancelling,
     missing,
     sealing,
 )
 from dpfedge.errors import BackendError, RunCancelled, Unavailable, Unsupported, UsageError
 from dpfedge.link import Arena, LinkSpec
 from dpfedge.tensors import DTYPES
+from dpfedge.testing.calls import ended_on_its_way, run_in_place, same, slot, stoppable
 from dpfedge.testing.cases import Case, cases
 from dpfedge.testing.judging import judge, match, name_of
 from dpfedge.testing.loading import load, lowered, view
@@ -51,9 +47,11 @@ _SAME = 1e-4
 
 
 class BackendSuite:
-    """Everything a backend promises by the contract, tested on the first device of this machine."""
+    """Everything a backend promises by the contract, tested on a device of this machine."""
 
     backend: ClassVar[Backend]
+    device_id: ClassVar[str | None] = None
+    """The device to test; None: the first one."""
     unsupported: ClassVar[Mapping[str, str]] = {}
     """Pattern of a test's name (`op/LSTM/*`, `cancel`, …) → why it will never work; it must raise Unsupported."""
     ops: ClassVar[Sequence[str]] = ("*",)
@@ -76,14 +74,16 @@ class BackendSuite:
 
     @pytest.fixture
     def device(self) -> Device:
-        """The first device of this machine; without one the test is skipped."""
+        """The device under test; without one the test is skipped."""
         try:
             devices = self.backend.devices(Path("/"))
         except Unavailable as error:
             pytest.skip(f"unavailable: {error}")
-        if not devices:
-            pytest.skip(f"unavailable: backend {self.backend.name} finds no device on this machine")
-        return devices[0]
+        wanted = [one for one in devices if self.device_id in (None, one.id)]
+        if not wanted:
+            what = f"finds no device {self.device_id or 'on this machine'}"
+            pytest.skip(f"unavailable: backend {self.backend.name} {what}")
+        return wanted[0]
 
     @pytest.fixture
     def judged(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
@@ -136,7 +136,7 @@ class BackendSuite:
         seen[label] = "failed"
         with judged():
             executable = load(self.backend, device, case.model(wanted))
-            found = _run_in_place(executable, case.feeds, wanted)
+            found = run_in_place(executable, case.feeds, wanted)
             for array, right in zip(found, wanted, strict=True):
                 off = difference(array, right)
                 assert off <= case.tolerance, f"off by {off:.2g}, allowed {case.tolerance:.2g}"
@@ -166,7 +166,7 @@ class BackendSuite:
         """A plain run returns every output."""
         with judged():
             found = load(self.backend, device, affine(3)).run({"x": rows(3)})
-            _same(found, right_affine(rows(3)))
+            same(found, right_affine(rows(3)))
 
     def test_dynamic_shapes__need_no_second_executable(self, device: Device, judged: Callable[[], Any]) -> None:
         """One binding takes sizes up and down; where shapes are fixed, one graph for each size does."""
@@ -180,7 +180,7 @@ class BackendSuite:
                 call.set_input("x", rows(count))
                 call.set_output("y", y)
                 call.run()
-                _same({"y": y, "z": call.output("z")}, wanted)
+                same({"y": y, "z": call.output("z")}, wanted)
 
     def test_link__carries_over(self, device: Device, judged: Callable[[], Any]) -> None:
         """An output is the next run's input; setting that input again starts anew."""
@@ -203,15 +203,33 @@ class BackendSuite:
             size = 2 * WIDTH * 4
             links = [LinkSpec("a.b", "a", "b", 2, size), LinkSpec("b.c", "b", "c", 2, size)]
             with Arena.create(links, requests=1) as arena:
-                x, y = (_slot(arena, link) for link in ("a.b", "b.c"))
+                x, y = (slot(arena, link) for link in ("a.b", "b.c"))
                 call.set_input("x", x)
                 call.set_output("y", y)
                 for seed in range(3):
                     x[...], y[...] = rows(2, seed=seed), np.nan
                     call.run()
-                    _same({"y": y}, {"y": right_affine(x)["y"]})
+                    same({"y": y}, {"y": right_affine(x)["y"]})
                     assert call.output("y") is y
                 del call, x, y
+
+    def test_cache__is_written_in_place(self, device: Device, judged: Callable[[], Any]) -> None:
+        """An attention step reads keys and values from the memory it writes them to, as language models do."""
+        from dpfedge_reference.evaluator import evaluate
+
+        (step,) = (case for case in cases() if case.name == "GroupQueryAttention-step/f32")
+        wanted = evaluate(step.model(), step.feeds)
+        with judged():
+            call = load(self.backend, device, step.model(wanted)).bind()
+            feeds = {name: array.copy() for name, array in step.feeds.items()}
+            answer = poisoned(wanted[0].shape, wanted[0].dtype)
+            for name, array in feeds.items():
+                call.set_input(name, array)
+            found = {"out0": answer, "out1": feeds["pk"], "out2": feeds["pv"]}
+            for name, array in found.items():
+                call.set_output(name, array)
+            call.run()
+            same(found, dict(zip(found, wanted, strict=True)))
 
     def test_load_unload__returns_memory(self, device: Device, judged: Callable[[], Any]) -> None:
         """Loading, running and closing again and again takes no more than once; a closed executable says so."""
@@ -244,7 +262,7 @@ class BackendSuite:
                 call.set_output("y", y)
                 for _ in range(50):
                     call.run()
-                    _same({"y": y, "z": call.output("z")}, right_affine(x))
+                    same({"y": y, "z": call.output("z")}, right_affine(x))
 
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(work, range(4)))
@@ -253,13 +271,13 @@ class BackendSuite:
         """From another thread, on its way, for good until rearmed; afterwards answers are right again."""
         with judged():
             call = load(self.backend, device, chain(64, 256, 256)).bind()
-            stop = _stoppable(self.backend, device, call)
+            stop = stoppable(self.backend, device, call)
             x, y = rows(256, 256), poisoned((256, 256), np.dtype(np.float32))
             call.set_input("x", x)
             call.set_output("y", y)
             call.run()
             wanted = y.copy()
-            assert any(_ended_on_its_way(call, stop, y, delay) for delay in np.linspace(0.002, 0.05, 40))
+            assert any(ended_on_its_way(call, stop, y, delay) for delay in np.linspace(0.002, 0.05, 20))
             stop.cancel()
             for _ in range(2):
                 with pytest.raises(RunCancelled):
@@ -289,7 +307,7 @@ class BackendSuite:
                 with pytest.raises(BackendError) as caught:
                     act()
                 assert "affine" in str(caught.value), what
-            _same(executable.run({"x": rows(2)}), right_affine(rows(2)))
+            same(executable.run({"x": rows(2)}), right_affine(rows(2)))
 
     def test_damaged__code_is_refused(self, device: Device, judged: Callable[[], Any]) -> None:
         """Bytes that are no graph of this backend are a BackendError, not a crash."""
@@ -313,14 +331,14 @@ class BackendSuite:
 
             def background() -> None:
                 for _ in range(20):
-                    _same(patient.run({"x": x}), {"y": wanted})
+                    same(patient.run({"x": x}), {"y": wanted})
                     started.set()
                 order.append("patient")
 
             with ThreadPoolExecutor(1) as pool:
                 done = pool.submit(background)
                 assert started.wait(60)
-                _same(urgent.run({"x": x}), {"y": wanted})
+                same(urgent.run({"x": x}), {"y": wanted})
                 order.append("urgent")
                 done.result()
             assert order == ["urgent", "patient"] or self.backend.capabilities(device).priorities == 1
@@ -333,46 +351,3 @@ class BackendSuite:
                 executable = load(self.backend, device, chain(8, 33), Budget(threads=2))
                 found |= {executable.run({"x": rows(33)})["y"].tobytes() for _ in range(5)}
             assert len(found) == 1
-
-
-def _run_in_place(executable: Executable, feeds: Mapping[str, Array], wanted: list[Array]) -> list[Array]:
-    call = executable.bind()
-    for name, array in feeds.items():
-        call.set_input(name, array)
-    found = [poisoned(array.shape, array.dtype) for array in wanted]
-    for spec, array in zip(executable.outputs, found, strict=True):
-        call.set_output(spec.name, array)
-    call.run()
-    return found
-
-
-def _same(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
-    for name, right in wanted.items():
-        assert difference(found[name], right) <= _SAME, name
-
-
-def _slot(arena: Arena, link: str) -> Array:
-    loan = arena.producer(link, 1).loan(2 * WIDTH * 4)
-    return np.frombuffer(loan.view, np.float32).reshape(2, WIDTH)
-
-
-def _stoppable(backend: Backend, device: Device, call: Binding) -> Cancels:
-    found = cancelling(call) if backend.capabilities(device).cancels else None
-    if found is None:
-        raise Unsupported("a run cannot be ended", where=f"backend {backend.name}")
-    return found
-
-
-def _ended_on_its_way(call: Binding, stop: Cancels, y: Array, delay: float) -> bool:
-    """Whether a cancel `delay` seconds after the start left the last output as it was."""
-    y[...] = np.nan
-    timer = threading.Timer(delay, stop.cancel)
-    timer.start()
-    try:
-        call.run()
-    except RunCancelled:
-        return bool(np.isnan(y).all())
-    finally:
-        timer.join()
-        stop.rearm()
-    return False

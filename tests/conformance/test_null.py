@@ -5,8 +5,8 @@ from dpfedge_null import NullBackend
 
 from dpfedge.testing.backend_suite import BackendSuite
 
-RUNS = ("op/*", "run", "dynamic_shapes", "link", "arena", "load_unload", "concurrent", "cancel", "errors", "priorities",
-        "determinism")  # fmt: skip
+RUNS = ("op/*", "run", "dynamic_shapes", "link", "arena", "cache", "load_unload", "concurrent", "cancel", "errors",
+        "priorities", "determinism")  # fmt: skip
 
 
 class TestNull(BackendSuite):

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 from dpfedge_reference import ReferenceBackend
 
-from dpfedge.backend.api import Budget, Capabilities, Device, GraphView
+from dpfedge.backend.api import Array, Budget, Capabilities, Device, GraphView
 from dpfedge.backend.host import HostBinding, HostExecutable
 from dpfedge.errors import BackendError, Unavailable, Unsupported
 from dpfedge.testing.backend_suite import BackendSuite
@@ -110,6 +112,87 @@ def test_unsupported__must_be_refused() -> None:
         made.test_op__is_right(device, judged("no adder"), ADD)
     made.test_cancel__ends_a_run(device, judged("NumPy"))
     with pytest.raises(Unsupported, match="backend reference: a run cannot be ended"):
+        made.test_cancel__ends_a_run(device, judged())
+
+
+def test_load_unload__finds_a_leak() -> None:
+    """A backend that keeps what it loaded grows by a weight each time."""
+    kept: list[bytearray] = []
+
+    class Leaking(ReferenceBackend):
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
+            kept.append(bytearray(graph.weights["weights.suite"]))
+            return super().load(graph, device, budget)
+
+    made, device = suite(Leaking())
+    with pytest.raises(AssertionError):
+        made.test_load_unload__returns_memory(device, judged())
+
+
+def test_concurrent__finds_shared_memory() -> None:
+    """Bindings that write into one buffer of the executable answer for one another."""
+
+    class Sharing(ReferenceBackend):
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
+            loaded, shared = super().load(graph, device, budget), dict[str, Array]()
+            inner = loaded.run
+
+            def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+                shared.update(feeds)
+                time.sleep(0.0005)
+                return inner(dict(shared))
+
+            loaded.run = run  # type: ignore[method-assign]
+            return loaded
+
+    made, device = suite(Sharing())
+    with pytest.raises(AssertionError):
+        made.test_concurrent__bindings_keep_apart(device, judged())
+
+
+def test_determinism__finds_noise() -> None:
+    """One bit that changes from run to run."""
+    runs = itertools.count()
+
+    class Noisy(ReferenceBackend):
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
+            loaded = super().load(graph, device, budget)
+            inner = loaded.run
+
+            def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+                found = inner(feeds)
+                found["y"].view("u4")[0, 0] ^= next(runs) & 1
+                return found
+
+            loaded.run = run  # type: ignore[method-assign]
+            return loaded
+
+    made, device = suite(Noisy())
+    with pytest.raises(AssertionError):
+        made.test_determinism__to_the_bit(device, judged())
+
+
+def test_cancel__finds_one_that_is_forgotten() -> None:
+    """A cancel before the run that the run does not see."""
+
+    class Deaf(HostBinding):
+        def cancel(self) -> None:
+            pass
+
+        def rearm(self) -> None:
+            pass
+
+    class Forgetting(ReferenceBackend):
+        def capabilities(self, device: Device) -> Capabilities:
+            return Capabilities(frozenset({"f32"}), True, True, cancels=True)
+
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
+            loaded = super().load(graph, device, budget)
+            loaded.bind = lambda: Deaf(loaded)  # type: ignore[method-assign]
+            return loaded
+
+    made, device = suite(Forgetting())
+    with pytest.raises(AssertionError):
         made.test_cancel__ends_a_run(device, judged())
 
 

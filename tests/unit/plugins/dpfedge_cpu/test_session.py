@@ -16,7 +16,7 @@ from made_graphs import SECTION, loaded, lowered, view
 
 from dpfedge.backend.api import Budget, GraphView
 from dpfedge.compiler.nodes import Nodes
-from dpfedge.errors import BackendError, Unsupported
+from dpfedge.errors import BackendError, RunCancelled, Unsupported
 from dpfedge.tensors import TensorSpec
 
 WEIGHT = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) / 1000
@@ -172,6 +172,24 @@ def test_run__native_errors_are_mapped(graph: CpuExecutable) -> None:
         call.run()
     with pytest.raises(BackendError, match="graph graph: "):
         graph.run({"x": np.zeros((1, 63), np.float32)})
+
+
+def test_cancel__is_kept_until_rearmed(graph: CpuExecutable) -> None:
+    """Also when it comes before the run; another binding goes on, and an error of its own keeps its kind."""
+    call, other = graph.bind(), graph.bind()
+    for one in (call, other):
+        one.set_input("x", rows(1))
+    call.cancel()
+    for _ in range(2):
+        with pytest.raises(RunCancelled, match="graph graph: the run was cancelled"):
+            call.run()
+    other.run()
+    call.rearm()
+    call.run()
+    assert call.output("y").shape == (1, 64)
+    with pytest.raises(BackendError) as caught:
+        graph.bind().run()
+    assert not isinstance(caught.value, RunCancelled)
 
 
 def test_close__then_run(graph: CpuExecutable) -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls as the suite makes them: a binding or an executable in, its answers in memory of ours out.
+
+What is right is not known here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dpfedge.backend.api import Array, Backend, Binding, Cancels, Device, Executable, cancelling
+from dpfedge.errors import RunCancelled, Unsupported
+from dpfedge.link import Arena
+from dpfedge.testing.measuring import difference, poisoned
+from dpfedge.testing.models import WIDTH
+
+__all__ = ["ended_on_its_way", "run_in_place", "same", "slot", "stoppable"]
+
+_SAME = 1e-4
+
+
+def run_in_place(executable: Executable, feeds: Mapping[str, Array], wanted: Sequence[Array]) -> list[Array]:
+    """Run with inputs bound and outputs bound to poisoned memory of the wanted shapes; that memory."""
+    call = executable.bind()
+    for name, array in feeds.items():
+        call.set_input(name, array)
+    found = [poisoned(array.shape, array.dtype) for array in wanted]
+    for spec, array in zip(executable.outputs, found, strict=True):
+        call.set_output(spec.name, array)
+    call.run()
+    return found
+
+
+def same(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
+    """Assert that the wanted outputs are there, but for the order of sums."""
+    for name, right in wanted.items():
+        assert difference(found[name], right) <= _SAME, name
+
+
+def slot(arena: Arena, link: str) -> Array:
+    """f32[2, WIDTH] in the next slot of a link."""
+    loan = arena.producer(link, 1).loan(2 * WIDTH * 4)
+    return np.frombuffer(loan.view, np.float32).reshape(2, WIDTH)
+
+
+def stoppable(backend: Backend, device: Device, call: Binding) -> Cancels:
+    """The binding as one that cancels; Unsupported where its backend does not."""
+    found = cancelling(call) if backend.capabilities(device).cancels else None
+    if found is None:
+        raise Unsupported("a run cannot be ended", where=f"backend {backend.name}")
+    return found
+
+
+def ended_on_its_way(call: Binding, stop: Cancels, y: Array, delay: float) -> bool:
+    """Whether a cancel `delay` seconds after the start left the last output as it was."""
+    y[...] = np.nan
+    timer = threading.Timer(delay, stop.cancel)
+    timer.start()
+    try:
+        call.run()
+    except RunCancelled:
+        return bool(np.isnan(y).all())
+    finally:
+        timer.join()
+        stop.rearm()
+    return False

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the suite: memory of ours, arenas, cancels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dpfedge_cpu import CpuBackend
+from dpfedge_reference import ReferenceBackend
+
+from dpfedge.errors import Unsupported
+from dpfedge.link import Arena, LinkSpec
+from dpfedge.testing.calls import ended_on_its_way, run_in_place, same, slot, stoppable
+from dpfedge.testing.loading import load
+from dpfedge.testing.models import WIDTH, affine, chain, right_affine, rows
+
+BACKEND = ReferenceBackend()
+DEVICE = BACKEND.devices(Path("/"))[0]
+
+
+def test_run_in_place__writes_our_memory() -> None:
+    """Every output, in the graph's order."""
+    wanted = right_affine(rows(2))
+    found = run_in_place(load(BACKEND, DEVICE, affine(2)), {"x": rows(2)}, list(wanted.values()))
+
+    same(dict(zip(wanted, found, strict=True)), wanted)
+    with pytest.raises(AssertionError, match="y"):
+        same({"y": wanted["y"] * 2}, {"y": wanted["y"]})
+
+
+def test_slot__is_memory_of_the_arena() -> None:
+    """What is written is what a consumer would map."""
+    with Arena.create([LinkSpec("a.b", "a", "b", 1, 2 * WIDTH * 4)], requests=1) as arena:
+        place = slot(arena, "a.b")
+        place[...] = 3
+        assert place.shape == (2, WIDTH)
+        assert not place.flags.owndata
+        del place
+
+
+def test_stoppable__only_where_it_is_promised() -> None:
+    """The capability counts, not the method."""
+    with pytest.raises(Unsupported, match="backend reference: a run cannot be ended"):
+        stoppable(BACKEND, DEVICE, load(BACKEND, DEVICE, affine(1)).bind())
+
+
+def test_ended_on_its_way__tells_from_the_last_output() -> None:
+    """A cancel long after the end ended nothing, and leaves the binding rearmed."""
+    backend = CpuBackend()
+    device = backend.devices(Path("/"))[0]
+    call, y = load(backend, device, chain(2, 4)).bind(), np.zeros((4, WIDTH), np.float32)
+    call.set_input("x", rows(4))
+    call.set_output("y", y)
+
+    assert not ended_on_its_way(call, stoppable(backend, device, call), y, 0.2)
+    assert np.isfinite(y).all()
+    call.run()
