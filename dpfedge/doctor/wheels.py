@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installed builds of onnxruntime: folders of packages in, doubles and builds without kernels for these GPUs out.
 
-It reads metadata files only and imports nothing of what it judges.
+It reads files only and imports nothing of what it judges.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from dpfedge.doctor.kernels import read_kernels
 from dpfedge.doctor.surroundings import Finding, Surroundings
 
 __all__ = ["OWNED", "Wheel", "check_doubles", "check_kernels", "wheels"]
@@ -19,12 +20,8 @@ __all__ = ["OWNED", "Wheel", "check_doubles", "check_kernels", "wheels"]
 OWNED = "onnxruntime/__init__.py"
 """A distribution that has this file owns the folder `onnxruntime`."""
 _BACKENDS = {"onnxruntime-gpu": ("cuda",), "onnxruntime-migraphx": ("rocm",), "onnxruntime-rocm": ("rocm",)}
+_CUDA_LIBRARY = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
 _CUDA = re.compile(r"^nvidia-cuda-runtime(?:-cu(\d+)|\s*[~=>]=\s*(\d+))")
-# (distribution, version, machine) → compute capabilities in its fat binaries; none has PTX (shared/facts, 7.1)
-_KERNELS: Mapping[tuple[str, str, str], tuple[int, ...]] = {
-    ("onnxruntime-gpu", "1.31.1", "x86_64"): (75, 80, 86, 89, 90, 120),
-    ("onnxruntime-gpu", "1.31.1", "aarch64"): (89, 90, 120, 121),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +83,14 @@ def check_doubles(surroundings: Surroundings) -> Iterator[Finding]:
 
 def check_kernels(surroundings: Surroundings) -> Iterator[Finding]:
     """A build without kernels for a GPU that is here: it loads, and the first operator fails."""
-    machine = surroundings.machine
-    archs = {gpu.arch for gpu in machine.accelerators if gpu.kind == "gpu.nvidia" and gpu.arch}
-    for wheel in wheels(surroundings):
-        built = _KERNELS.get((wheel.name, wheel.version, machine.arch))
-        if wheel.name != "onnxruntime-gpu" or not archs:
-            continue
-        for arch in sorted(archs):
-            yield from _judge(wheel, arch, built)
-
-
-def _judge(wheel: Wheel, arch: str, built: Sequence[int] | None) -> Iterator[Finding]:
-    number = arch.removeprefix("sm_")
-    if built is None:
-        yield Finding(
-            "kernels", "note", wheel.title, f"it is not known whether it has kernels for {arch}", "", ("cuda",)
-        )
-    elif number.isdecimal() and not any(_runs(code, int(number)) for code in built):
-        had = ", ".join(f"sm_{code}" for code in built)
-        yield Finding(
-            "kernels", "fault", wheel.title, f"it has no kernels for {arch} (only {had}) and no PTX",
-            "install a build for this GPU; for Jetson one of its JetPack's index", ("cuda", "jetson"),
-        )  # fmt: skip
-
-
-def _runs(code: int, gpu: int) -> bool:
-    """A cubin runs on its own major version at an equal or higher minor."""
-    return code // 10 == gpu // 10 and code % 10 <= gpu % 10
+    gpus = surroundings.machine.accelerators
+    archs = {gpu.arch for gpu in gpus if gpu.kind == "gpu.nvidia" and gpu.arch is not None}
+    for wheel in wheels(surroundings) if archs else ():
+        kernels = read_kernels(wheel.folder / _CUDA_LIBRARY)
+        numbers = {arch: int(arch[3:]) for arch in archs if arch[3:].isdecimal()}
+        for arch, number in sorted(numbers.items()):
+            if kernels is not None and not kernels.run_on(number):
+                had = ", ".join(f"sm_{code}" for code in sorted(kernels.cubins))
+                what = f"it has no kernels for {arch} (only {had}{'' if kernels.ptx else ', and no PTX'})"
+                remedy = "install a build for this GPU; for Jetson one of its JetPack's index"
+                yield Finding("kernels", "fault", wheel.title, what, remedy, ("cuda", "jetson"))

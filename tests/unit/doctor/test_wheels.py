@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from dpfedge.doctor.wheels import check_doubles, check_kernels, wheels
+from dpfedge.doctor.wheels import OWNED, check_doubles, check_kernels, wheels
 
 from .conftest import Install, machine
+from .test_kernels import CUBIN, container
 
 CUDA13 = ("nvidia-cuda-runtime~=13.0; extra == 'cuda'",)
 
@@ -37,16 +40,18 @@ def test_check_doubles__names_both(install: Install) -> None:
     assert "pip uninstall -y onnxruntime onnxruntime-gpu" in found.remedy
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "level"),
-    [("h100", "1.31.1", None), ("orin-agx", "1.31.1", "fault"), ("thor", "1.31.1", "fault"), ("h100", "9.9", "note")],
-)
-def test_check_kernels__for_the_gpu_that_is_here(install: Install, name: str, version: str, level: str | None) -> None:
-    """The build for servers has nothing for Orin (sm_87) and Thor (sm_110); of an unknown build nothing is claimed."""
-    found = list(check_kernels(machine(name, install("onnxruntime-gpu", version))))
+@pytest.mark.parametrize(("name", "fault"), [("h100", None), ("orin-agx", "sm_87"), ("thor", "sm_110")])
+def test_check_kernels__for_the_gpu_that_is_here(install: Install, name: str, fault: str | None) -> None:
+    """The build for Arm servers has nothing for Orin and Thor, and nothing that could be compiled for them."""
+    library = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
+    folder = install("onnxruntime-gpu", "1.31.1", files=[OWNED, library])
+    Path(folder, library).write_bytes(container(*((CUBIN, code) for code in (89, 90, 120, 121))))
 
-    assert [one.level for one in found] == ([] if level is None else [level])
-    assert level != "fault" or "no kernels for sm_" in found[0].what
+    found = list(check_kernels(machine(name, folder)))
+
+    assert [(one.level, one.what) for one in found] == (
+        [("fault", f"it has no kernels for {fault} (only sm_89, sm_90, sm_120, sm_121, and no PTX)")] if fault else []
+    )
 
 
 def test_check_kernels__of_a_cpu_build(install: Install) -> None:
