@@ -55,5 +55,6 @@ def run(args: argparse.Namespace) -> int:
         print(finding)
     for place in used:
         print(f"{place.name:10} {place.path}  {place.state}  (${place.variable})")
-    print("no fault" if code == 0 else f"{sum(one.level == 'fault' for one in findings)} faults")
+    faults = sum(one.level == "fault" for one in findings)
+    print("no fault" if code == 0 else f"{faults} fault{'s' * (faults != 1)}")
     return code

@@ -31,8 +31,10 @@ _BACKENDS = ("opencl",)
 
 
 def check_icd(surroundings: Surroundings) -> Iterator[Finding]:
-    """What keeps the loader from finding a platform."""
+    """What keeps the loader from finding a platform; a recording without libraries tells nothing of that."""
     root = surroundings.root
+    if not root.live and not any(root.has(folder) for folder in (_VENDORS, *_FOLDERS)):
+        return
     if not any(_library(root, name) for name in ("libOpenCL.so.1", "libOpenCL.so")):
         remedy = "apt install ocl-icd-libopencl1"
         yield Finding("icd", "fault", "libOpenCL.so.1", "the OpenCL loader is not installed", remedy, _BACKENDS)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 from dpfedge.backend.api import ABI
 from dpfedge.backend.registry import Registry
 from dpfedge.doctor.examine import examine, exit_code
+from dpfedge.doctor.surroundings import Surroundings
+from dpfedge.hardware.source.root import Root
 
-from .conftest import MACHINES, Install, machine
+from .conftest import MACHINES, SOMEBODY, Install, machine
 
 
 def registry(*names: str) -> Registry:
@@ -34,9 +38,12 @@ def test_examine__every_recorded_machine(name: str, install: Install) -> None:
     assert exit_code(found, registry("cpu")) == 0
 
 
-def test_examine__a_fault_of_those_who_want_it(install: Install) -> None:
+def test_examine__a_fault_of_those_who_want_it(install: Install, tmp_path: Path) -> None:
     """No OpenCL driver on a Mali board: a warning, and a fault once somebody wants OpenCL."""
-    board = machine("rk3588", install("onnxruntime", "1.32.0"))
+    root = tmp_path / "board"
+    shutil.copytree(MACHINES / "rk3588", root, symlinks=True)
+    (root / "usr/lib").mkdir(parents=True)
+    board = Surroundings(Root(root), {}, (install("onnxruntime", "1.32.0"),), SOMEBODY)
 
     assert {one.level for one in examine(board, registry("cpu")) if one.check == "icd"} == {"warning"}
     wanted = registry("cpu", "opencl")

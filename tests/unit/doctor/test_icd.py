@@ -31,7 +31,9 @@ def whats(root: Path, **environ: str) -> list[str]:
 
 
 def test_check_icd__nothing_installed(tmp_path: Path) -> None:
-    """No loader, no list."""
+    """No loader, no list; of a recording without libraries nothing is claimed."""
+    assert whats(tmp_path) == []
+    write(tmp_path, "usr/lib/libc.so.6")
     loader, drivers = whats(tmp_path)
 
     assert "the OpenCL loader is not installed" in loader
