@@ -74,7 +74,7 @@ def _elementwise() -> Iterator[Op]:
 def _shapes() -> Iterator[Op]:
     yield Op("Shape", {"a": (2, 3)}, _ALL)
     yield Op("Reshape", {"a": (2, 6), "to": _ints(3, -1)}, _ALL)
-    yield Op("Squeeze", {"a": (2, 1, 3), "axes": _ints(1)}, "f32 i64")
+    yield Op("Squeeze", {"a": (2, 1, 3), "axes": _ints(1)}, "f32 i32 i64")
     yield Op("Unsqueeze", {"a": (2, 3), "axes": _ints(0, 2)}, "f32 i64 bool")
     yield Op("Transpose", {"a": (2, 3, 4)}, "f32 f16 i64 u8", {"perm": [2, 0, 1]})
     yield Op("Concat", {"a": (2, 3), "b": (2, 1)}, "f32 f16 i64", {"axis": 1})
