@@ -274,8 +274,8 @@ def turns(package: Path, prefix: Path, folder: Path, rounds: int) -> None:
     freed: dict[str, list[float]] = {face: [] for face in FACES}
     with served(package, folder) as server:
         common = (str(prefix), str(server.socket), str(question(server, folder)))
-        for _ in range(rounds + 1):
-            for kind in FACES:
+        for index in range(rounds + 1):
+            for kind in FACES if index % 2 else FACES[::-1]:
                 out = subprocess.run(command(kind, "ask", *common), stdout=subprocess.PIPE, check=True).stdout
                 found[kind].append(json.loads(out))
                 freed[kind].append(free_ms(kind, server, "ask", *common))
