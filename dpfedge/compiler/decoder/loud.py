@@ -21,7 +21,7 @@ from dpfedge.compiler.blocks import BLOCK, Floats
 from dpfedge.compiler.decoder.shape import DecoderShape
 from dpfedge.compiler.reference import Reference
 
-__all__ = ["Loud", "listen", "text_ids"]
+__all__ = ["Loud", "listen", "text_ids", "whole_layers"]
 
 _LEAST = 0.02  # the share of all rounding that a channel must take away to be loud
 _MOST = 8
@@ -67,8 +67,7 @@ def text_ids(tokenizer: bytes, context: int, vocabulary: int) -> list[int]:
 def listen(build: Callable[[Path], onnx.ModelProto], shape: DecoderShape, ids: Sequence[int]) -> Loud:
     """Run the graph that `build` makes (its large constants in the file it is given) over `ids`, at most its context.
 
-    A channel is loud when leaving it out takes 2 % of the rounding away that is left by then; at most 8 are. Whole are
-    the first quarter and the last tenth of the layers: what is rounded there weighs most in the logits.
+    A channel is loud when leaving it out takes 2 % of the rounding away that is left by then; at most 8 are.
     """
     if len(ids) < 2:
         return Loud()
@@ -86,8 +85,16 @@ def listen(build: Callable[[Path], onnx.ModelProto], shape: DecoderShape, ids: S
     gamma = next(tensor for tensor in model.graph.initializer if tensor.name == "output_norm.weight")
     head = last / np.sqrt(np.mean(np.square(last), axis=-1, keepdims=True)) * onnx.numpy_helper.to_array(gamma)
     spikes = tuple(float(np.float32(np.sqrt(np.mean(np.square(found[name][1:]))))) for name in gated)
-    whole = (*range(shape.layers // 4), *range(shape.layers - shape.layers // 10, shape.layers))
-    return Loud(_loud(states), _loud([head]), spikes, whole)
+    return Loud(_loud(states), _loud([head]), spikes, whole_layers(shape.layers))
+
+
+def whole_layers(layers: int) -> tuple[int, ...]:
+    """Which of so many layers are whole: the first fifteenth and the last thirtieth, to the nearest layer.
+
+    What is rounded there weighs most in the logits. Each further layer in float32 costs a step what spikes apart cost
+    in ten, and takes less away.
+    """
+    return (*range(round(layers / 15)), *range(layers - round(layers / 30), layers))
 
 
 def _run(reference: Reference, ids: Sequence[int]) -> dict[str, Any]:

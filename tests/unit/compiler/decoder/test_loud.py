@@ -15,7 +15,7 @@ from made_graphs import loaded, relative
 
 from dpfedge.compiler.decoder import build_decoder
 from dpfedge.compiler.decoder.gguf import GgufSource, gguf_shape
-from dpfedge.compiler.decoder.loud import Loud, listen, text_ids
+from dpfedge.compiler.decoder.loud import Loud, listen, text_ids, whole_layers
 from dpfedge.compiler.importer.gguf import open_gguf
 
 CHANNELS = (5, 70)
@@ -64,6 +64,12 @@ def test_listen__loud_channels(tmp_path: Path) -> None:
     assert len(found.spikes) == LAYERS
     assert min(found.spikes) > 0
     assert found.whole == ()
+
+
+@pytest.mark.parametrize(("layers", "wanted"), [(3, ()), (12, (0,)), (16, (0, 15)), (24, (0, 1, 23)), (30, (0, 1, 29))])
+def test_whole_layers__first_and_last(layers: int, wanted: tuple[int, ...]) -> None:
+    """A few of the first layers and fewer of the last; none where each is a large part."""
+    assert whole_layers(layers) == wanted
 
 
 def test_listen__is_repeatable(tmp_path: Path) -> None:
