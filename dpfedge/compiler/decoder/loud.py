@@ -91,8 +91,7 @@ def listen(build: Callable[[Path], onnx.ModelProto], shape: DecoderShape, ids: S
 def whole_layers(layers: int) -> tuple[int, ...]:
     """Which of so many layers are whole: the first fifteenth and the last thirtieth, to the nearest layer.
 
-    What is rounded there weighs most in the logits. Each further layer in float32 costs a step what spikes apart cost
-    in ten, and takes less away.
+    What is rounded there weighs most in the logits. More layers would bring them closer and make each step slower.
     """
     return (*range(round(layers / 15)), *range(layers - round(layers / 30), layers))
 
