@@ -49,7 +49,7 @@ class LlmConfig:
     clause_words: int = 14
     """Longest later clause handed to the voice, in words."""
     give_way_ms: int = 60
-    """After a turn's first clause no token is computed until the voice has begun to speak it, but at most so long."""
+    """After a turn's first clause nothing is computed until the voice has begun to speak it, but at most so long."""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> LlmConfig:

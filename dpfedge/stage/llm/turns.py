@@ -154,11 +154,11 @@ class Asked:
         report.clauses += 1
         report.first_clause_ns = report.first_clause_ns or time.monotonic_ns()
         yield from self.io.text("clauses", Kind.TEXT, clause, turn=turn, last=last)
-        if report.clauses == 1 and not last:
+        if report.clauses == 1:
             yield from self._give_way(turn)
 
     def _give_way(self, turn: int) -> Steps:
-        """The person waits for the first clause's sound, not for the next token: leave the processor to the voice."""
+        """The person waits for the first clause's sound, not for the next token, nor for the next turn's beginning."""
         until = time.monotonic_ns() + self.parts.settings.give_way_ms * 1_000_000
         while self.io.pending("clauses") and time.monotonic_ns() < until and not self.io.cancelled(turn):
             yield Wait.SPACE
