@@ -43,18 +43,12 @@ def decisions(
 
 
 def _apart(loud: Loud) -> list[tuple[str, str]]:
-    """What fast mode rounds apart or not at all."""
+    """What fast mode keeps out of the rounding."""
     notes = []
     for part, channels in (("hidden", loud.hidden), ("head", loud.head)):
         if channels:
             rule = "loud on made-up text: kept out of the rounding, added in float32"
             notes.append((f"{part}.loud={','.join(map(str, channels))}", rule))
-    if loud.whole:
-        rule = "activations stay float32 in these layers, whose rounding weighs most, where a target can afford it"
-        notes.append((f"whole={','.join(map(str, loud.whole))}", rule))
-    if loud.spikes:
-        rule = "what exceeds its usual size is rounded in a row of its own"
-        notes.append((f"ffn_down.spikes=apart in {len(loud.spikes) - len(loud.whole)} layers", rule))
     return notes
 
 

@@ -60,7 +60,7 @@ class _Decoder:
     ) -> None:
         self.source, self.shape, self.context, self.loud = source, shape, context, loud
         self.nodes = Nodes("llm", spill)
-        self.linear, self.whole = Linear(self.nodes, accuracy), Linear(self.nodes, MODES["exact"])
+        self.linear = Linear(self.nodes, accuracy)
         self.used: set[str] = {_FACTORS}
         self.biased = shape.habits.biases or "blk.0.attn_q.bias" in source.names
 
@@ -189,9 +189,6 @@ class _Decoder:
             skip = self._plain_norm(f"{base}.post_ffw_norm", skip, shape.width)
         return residual, skip
 
-    def _linear(self, layer: int) -> Linear:
-        return self.whole if layer in self.loud.whole else self.linear
-
     def _attention(self, layer: int, x: str) -> str:
         nodes, shape, base = self.nodes, self.shape, f"blk.{layer}"
         tables = ["rotary_local_cos", "rotary_local_sin"] if shape.local[layer] else ["rotary_cos", "rotary_sin"]
@@ -204,7 +201,7 @@ class _Decoder:
                   outputs=[attended, f"present.{layer}.key", f"present.{layer}.value"])  # fmt: skip
         rows = nodes.add("Reshape", [attended, "rows_shape"], f"{base}.rows")
         output = self._weight(f"{base}.attn_output", shape.width, shape.query_width)
-        return self._linear(layer).product(f"{base}.attn_output", rows, output)
+        return self.linear.product(f"{base}.attn_output", rows, output)
 
     def _queries_keys_values(self, layer: int, x: str) -> list[str]:
         """The first three inputs of GroupQueryAttention: packed, or apart where heads are normalised."""
@@ -213,7 +210,7 @@ class _Decoder:
             self._weight(f"{base}.attn_{part}", rows, shape.width, biased=self.biased)
             for part, rows in (("q", shape.query_width), ("k", shape.kv_width), ("v", shape.kv_width))
         ]
-        products = self._linear(layer).fused(f"{base}.qkv", x, weights, self.loud.hidden)
+        products = self.linear.fused(f"{base}.qkv", x, weights, self.loud.hidden)
         packed = products[0] if len(products) == 1 else nodes.add("Concat", products, f"{base}.qkv", axis=-1)
         if not shape.habits.head_norms:
             return [nodes.add("Reshape", [packed, "packed_shape"], f"{base}.packed"), "", ""]
@@ -231,7 +228,7 @@ class _Decoder:
     def _feed_forward(self, layer: int, x: str) -> str:
         nodes, shape, base = self.nodes, self.shape, f"blk.{layer}"
         weights = [self._weight(f"{base}.ffn_{part}", shape.hidden, shape.width) for part in ("gate", "up")]
-        products = self._linear(layer).fused(f"{base}.gate_up", x, weights, self.loud.hidden)
+        products = self.linear.fused(f"{base}.gate_up", x, weights, self.loud.hidden)
         if len(products) == 1:
             gate, up = f"{base}.gate", f"{base}.up"
             nodes.add("Split", products, f"{base}.split", outputs=[gate, up], axis=-1, num_outputs=2)
@@ -243,8 +240,7 @@ class _Decoder:
             active = nodes.add("QuickGelu", [gate], f"{base}.active", domain=MICROSOFT, alpha=1.0)
         product = nodes.add("Mul", [active, up], f"{base}.gated")
         weight = self._weight(f"{base}.ffn_down", shape.width, shape.hidden)
-        spike = self.loud.spikes[layer] if self.loud.spikes and layer not in self.loud.whole else 0.0
-        return self._linear(layer).product(f"{base}.ffn_down", product, weight, spike=spike)
+        return self.linear.product(f"{base}.ffn_down", product, weight)
 
     def _head(self, residual: str, skip: str) -> None:
         """Logits behind the last token only."""

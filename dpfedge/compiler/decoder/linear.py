@@ -57,50 +57,28 @@ class Linear:
             return [self.product(name, x, _stack(groups[0]), quiet)]
         return [self.product(f"{name}.{index}", x, _stack(group), quiet) for index, group in enumerate(groups)]
 
-    def product(self, name: str, x: str, weight: Weight, quiet: Sequence[int] = (), spike: float = 0.0) -> str:
-        """x·matrixᵀ + bias; `quiet` are columns that `x` has divided by QUIET.
-
-        With `spike`, what exceeds it in `x` is rounded apart from the rest, in rows of its own.
-        """
+    def product(self, name: str, x: str, weight: Weight, quiet: Sequence[int] = ()) -> str:
+        """x·matrixᵀ + bias; `quiet` are columns that `x` has divided by QUIET."""
         nodes, matrix, bias = self.nodes, weight.matrix, weight.bias
         extra = [] if bias is None else [nodes.constant(f"{name}.bias", bias)]
         if not isinstance(matrix, Blocks):
             values = nodes.constant(f"{name}.values", _loudened(matrix, quiet))
             return nodes.add("Gemm", [x, values, *extra], name, transB=1)
         rows, columns = matrix.shape
-        rounded = self._apart(name, x, spike) if spike else x
-        inputs = [rounded, nodes.constant(f"{name}.codes", matrix.codes),
-                  nodes.constant(f"{name}.scales", matrix.scales)]  # fmt: skip
+        inputs = [x, nodes.constant(f"{name}.codes", matrix.codes), nodes.constant(f"{name}.scales", matrix.scales)]
         if matrix.zeros is not None:
             inputs.append(nodes.constant(f"{name}.zeros", matrix.zeros))
         if extra:
             inputs += [""] * (5 - len(inputs)) + extra
         whole = matrix.offsets is None and not quiet
-        product = name if whole and not spike else f"{name}.product"
+        product = name if whole else f"{name}.product"
         nodes.add("MatMulNBits", inputs, product, domain=MICROSOFT, K=columns, N=rows, bits=matrix.bits,
                   block_size=matrix.block, accuracy_level=self.accuracy)  # fmt: skip
-        if spike:
-            product = self._together(name, product, rows, name if whole else f"{name}.sum")
         if whole:
             return product
         parts = [] if matrix.offsets is None else [matrix.offsets.T]
         added = nodes.constant(f"{name}.offsets", np.concatenate([*parts, *_columns(matrix, quiet)]))
         return nodes.add("Gemm", [self._sums(name, x, matrix, quiet), added, product], name)
-
-    def _apart(self, name: str, x: str, spike: float) -> str:
-        """f32[2n, columns]: x without what exceeds `spike`, and that."""
-        nodes = self.nodes
-        bounds = [nodes.constant(f"{name}.{side}", np.array(sign * spike, np.float32))
-                  for side, sign in (("least", -1), ("most", 1))]  # fmt: skip
-        even = nodes.add("Clip", [x, *bounds], f"{name}.even")
-        return nodes.add("Concat", [even, nodes.add("Sub", [x, even], f"{name}.spikes")], f"{name}.apart", axis=0)
-
-    def _together(self, name: str, product: str, rows: int, total: str) -> str:
-        nodes = self.nodes
-        halves = nodes.constant(f"halves_{rows}", np.array([2, -1, rows], np.int64))
-        pair = nodes.add("Reshape", [product, halves], f"{name}.pair")
-        axes = nodes.constant("axis0", np.array([0], np.int64))
-        return nodes.add("ReduceSum", [pair, axes], total, keepdims=0)
 
     def _sums(self, name: str, x: str, matrix: Blocks, quiet: Sequence[int]) -> str:
         """What the second product multiplies: Σ of x per block where the matrix has offsets, and quiet columns."""

@@ -21,7 +21,7 @@ from dpfedge.compiler.blocks import BLOCK, Floats
 from dpfedge.compiler.decoder.shape import DecoderShape
 from dpfedge.compiler.reference import Reference
 
-__all__ = ["Loud", "listen", "text_ids", "whole_layers"]
+__all__ = ["Loud", "listen", "text_ids"]
 
 _LEAST = 0.02  # the share of all rounding that a channel must take away to be loud
 _MOST = 8
@@ -50,10 +50,6 @@ class Loud:
     """Channels of the normalised hidden state, the same in every layer."""
     head: tuple[int, ...] = ()
     """Channels of what the head reads."""
-    spikes: tuple[float, ...] = ()
-    """For each layer, the root mean square of what `ffn_down` reads."""
-    whole: tuple[int, ...] = ()
-    """Layers that are not rounded at all where float32 is not much slower."""
 
 
 def text_ids(tokenizer: bytes, context: int, vocabulary: int) -> list[int]:
@@ -75,8 +71,7 @@ def listen(build: Callable[[Path], onnx.ModelProto], shape: DecoderShape, ids: S
         model = build(Path(folder, "constants"))
         final = [node.input[0] for node in model.graph.node if node.name in ("last_residual", "last_skip")]
         normed = [f"blk.{layer}.{part}_norm" for layer in range(shape.layers) for part in ("attn", "ffn")]
-        gated = [f"blk.{layer}.gated" for layer in range(shape.layers)]
-        for name in (*normed, *gated, *final):
+        for name in (*normed, *final):
             model.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
         found = _run(Reference("llm", model, Path(folder)), ids)
     # the first token's values are often a thousand times those of all others, and are computed once
@@ -84,16 +79,7 @@ def listen(build: Callable[[Path], onnx.ModelProto], shape: DecoderShape, ids: S
     last = np.sum([found[name] for name in final], axis=0)[1:]
     gamma = next(tensor for tensor in model.graph.initializer if tensor.name == "output_norm.weight")
     head = last / np.sqrt(np.mean(np.square(last), axis=-1, keepdims=True)) * onnx.numpy_helper.to_array(gamma)
-    spikes = tuple(float(np.float32(np.sqrt(np.mean(np.square(found[name][1:]))))) for name in gated)
-    return Loud(_loud(states), _loud([head]), spikes, whole_layers(shape.layers))
-
-
-def whole_layers(layers: int) -> tuple[int, ...]:
-    """Which of so many layers are whole: the first fifteenth and the last thirtieth, to the nearest layer.
-
-    What is rounded there weighs most in the logits. More layers would bring them closer and make each step slower.
-    """
-    return (*range(round(layers / 15)), *range(layers - round(layers / 30), layers))
+    return Loud(_loud(states), _loud([head]))
 
 
 def _run(reference: Reference, ids: Sequence[int]) -> dict[str, Any]:

@@ -26,8 +26,6 @@ from dpfedge_cpu.session import mapped_errors, runtime, session_options
 __all__ = ["lower"]
 
 _BLOCKED = ("x86-64-v3", "x86-64-v4")  # CPUs with blocked kernels
-_FAST_FLOATS = ("x86-64-v4",)  # CPUs whose float32 products with 4-bit blocks take little longer than 8-bit ones
-_LEVEL = "accuracy_level"
 _SLOWER = ("SkipLayerNormFusion",)  # its operator is eight times slower than the two it replaces
 
 
@@ -42,10 +40,6 @@ def lower(request: LowerRequest) -> LoweredGraph:
     _name_apart(model)
     separate(model)
     decisions = [(f"optimiser={level}", rule), *kernels(onnx.ModelProto.FromString(request.onnx), model)]
-    if request.arch not in _FAST_FLOATS and (count := round_whole(model)):
-        decisions.append(
-            (f"whole=8 bits in {count} products", "float32 products with blocks take two to three times as long")
-        )
     signed = "vnni" in request.features and request.arch.startswith("x86") and request.options.get("rows") != 1
     if signed and sign_weights(model):
         decisions.append(("int8=u8·s8", "vnni adds 8-bit products in 32 bits; without it AVX2 would saturate at 16"))
@@ -80,24 +74,6 @@ def _optimise(request: LowerRequest, model: onnx.ModelProto, level: str) -> onnx
                 str(source), options, providers=["CPUExecutionProvider"], disabled_optimizers=[*_SLOWER]
             )
         return onnx.load(str(target))
-
-
-def round_whole(model: onnx.ModelProto) -> int:
-    """In a graph that asks for 8 bits in most block products, ask for them in all; how many were changed."""
-    asked = [
-        attribute
-        for graph in graphs(model.graph)
-        for node in graph.node
-        for attribute in node.attribute
-        if node.op_type == "MatMulNBits" and attribute.name == _LEVEL
-    ]
-    levels = {attribute.i for attribute in asked}
-    if levels != {0, 4}:
-        return 0
-    whole = [attribute for attribute in asked if attribute.i == 0]
-    for attribute in whole:
-        attribute.i = 4
-    return len(whole)
 
 
 def sign_weights(model: onnx.ModelProto) -> int:

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from dpfedge_cpu import CpuBackend
-from dpfedge_cpu.lower import round_whole, sign_weights
+from dpfedge_cpu.lower import sign_weights
 from made_graphs import loaded, lowered
 from onnx import TensorProto, helper, numpy_helper
 
@@ -179,21 +179,3 @@ def levels(*asked: int) -> onnx.ModelProto:
 def found_levels(model: onnx.ModelProto) -> list[int]:
     """Those of a model."""
     return [a.i for node in model.graph.node for a in node.attribute if a.name == "accuracy_level"]
-
-
-@pytest.mark.parametrize(("asked", "wanted"), [((0, 4, 4), [4, 4, 4]), ((0, 0), [0, 0]), ((4, 4), [4, 4])])
-def test_round_whole__mixed_only(asked: tuple[int, ...], wanted: list[int]) -> None:
-    """Graphs that are exact everywhere stay so."""
-    model = levels(*asked)
-
-    assert round_whole(model) == (len(asked) - asked.count(4) if 4 in asked else 0)
-    assert found_levels(model) == wanted
-
-
-@pytest.mark.parametrize(("arch", "wanted"), [("x86-64-v4", [0, 4]), ("x86-64-v3", [4, 4]), ("aarch64", [4, 4])])
-def test_lower__whole_where_floats_are_fast(arch: str, wanted: list[int]) -> None:
-    """Whole products keep their float32 only where that costs little; elsewhere a decision says so."""
-    found = lowered(levels(0, 4), arch=arch)
-
-    assert found_levels(onnx.ModelProto.FromString(found.code)) == wanted
-    assert any(choice.startswith("whole=8 bits in 1") for choice, _ in found.decisions) is (wanted == [4, 4])
