@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-WORDS = "Turn left at the next light."
+WORDS = "What is the capital of France?"
 ASK: Any = [{"role": "user", "content": "What is the capital of France?"}]
 
 

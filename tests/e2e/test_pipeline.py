@@ -78,6 +78,11 @@ def chain(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
+def _children() -> set[str]:
+    """Of this thread; a server of another test may be one of them."""
+    return set(Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
+
+
 def _sums(pipeline: Pipeline, count: int = 3) -> list[float]:
     with pipeline.request() as request:
         for number in range(count):
@@ -285,7 +290,7 @@ def test_newest__loses_no_end_of_many_requests(chain: Callable[..., Path]) -> No
 
 def test_open__that_was_cancelled_leaves_no_process(chain: Callable[..., Path]) -> None:
     """Whatever it had started by then."""
-    path, before = chain(), set(os.listdir("/proc/self/fd"))
+    path, before, children = chain(), set(os.listdir("/proc/self/fd")), _children()
 
     async def test() -> None:
         for delay_s in (0.0, 0.001, 0.02):
@@ -297,5 +302,4 @@ def test_open__that_was_cancelled_leaves_no_process(chain: Callable[..., Path]) 
 
     asyncio.run(test())
     assert set(os.listdir("/proc/self/fd")) <= before
-    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text()
-    assert children == ""
+    assert _children() <= children

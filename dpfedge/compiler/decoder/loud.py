@@ -17,12 +17,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from dpfedge.compiler.blocks import BLOCK, Floats
+from dpfedge.compiler.blocks import BLOCK
 from dpfedge.compiler.decoder.shape import DecoderShape
 from dpfedge.compiler.reference import Reference
 
 __all__ = ["Loud", "listen", "text_ids"]
 
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
 _LEAST = 0.02  # the share of all rounding that a channel must take away to be loud
 _MOST = 8
 _TEXT = """A red fox ran across the frozen field while the farmer counted his sheep and wondered when snow would melt.
@@ -75,10 +76,11 @@ def listen(build: Callable[[Path], onnx.ModelProto], shape: DecoderShape, ids: S
             model.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
         found = _run(Reference("llm", model, Path(folder)), ids)
     # the first token's values are often a thousand times those of all others, and are computed once
-    states = [found[name][1:] for name in normed]
-    last = np.sum([found[name] for name in final], axis=0)[1:]
+    states = [found[name][1:].astype(np.float64) for name in normed]
+    last = np.sum([found[name] for name in final], axis=0, dtype=np.float64)[1:]
     gamma = next(tensor for tensor in model.graph.initializer if tensor.name == "output_norm.weight")
-    head = last / np.sqrt(np.mean(np.square(last), axis=-1, keepdims=True)) * onnx.numpy_helper.to_array(gamma)
+    with np.errstate(all="ignore"):  # of a broken file anything may come out; `_loud` looks at it
+        head = last / np.sqrt(np.mean(np.square(last), axis=-1, keepdims=True)) * onnx.numpy_helper.to_array(gamma)
     return Loud(_loud(states), _loud([head]))
 
 
@@ -90,10 +92,10 @@ def _run(reference: Reference, ids: Sequence[int]) -> dict[str, Any]:
     return reference.run(feeds)
 
 
-def _loud(states: Sequence[Floats]) -> tuple[int, ...]:
+def _loud(states: Sequence[Doubles]) -> tuple[int, ...]:
     """Channels, the loudest first, whose absence lowers blocks' largest values most; states are [tokens, width]."""
     width = states[0].shape[1]
-    if width % BLOCK:
+    if width % BLOCK or not all(np.isfinite(x).all() for x in states):  # a broken file's numbers may be anything
         return ()
     power = np.stack([np.square(x / (np.linalg.norm(x) or 1.0)).reshape(len(x), -1, BLOCK) for x in states])
     power = power.reshape(-1, width // BLOCK, BLOCK)
