@@ -77,7 +77,7 @@ def listen(build: Callable[[Path], onnx.ModelProto], shape: DecoderShape, ids: S
         found = _run(Reference("llm", model, Path(folder)), ids)
     # the first token's values are often a thousand times those of all others, and are computed once
     states = [found[name][1:].astype(np.float64) for name in normed]
-    last = np.sum([found[name] for name in final], axis=0, dtype=np.float64)[1:]
+    last = np.stack([found[name] for name in final]).astype(np.float64).sum(0)[1:]
     gamma = next(tensor for tensor in model.graph.initializer if tensor.name == "output_norm.weight")
     with np.errstate(all="ignore"):  # of a broken file anything may come out; `_loud` looks at it
         head = last / np.sqrt(np.mean(np.square(last), axis=-1, keepdims=True)) * onnx.numpy_helper.to_array(gamma)
