@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,9 +118,12 @@ def test_text__is_read_exactly_and_never_copied(eyes: Callable[..., Any], sign: 
 
 
 def test_slow_reader__frames_are_dropped_at_the_source(eyes: Callable[..., Any], sign: Path) -> None:
-    """In real time the detector cannot keep up: the camera drops, the links lose nothing, and nobody waits."""
+    """In real time, while the detector stands still: the camera drops, the links lose nothing, and nobody waits."""
     pipeline = eyes("pace: true, loop: true, count: 6")
+    detector = pipeline.status()["stages"]["text-detect"]["pid"]
     with pipeline.request({"camera": {"source": str(sign)}}) as request:
+        os.kill(detector, signal.SIGSTOP)
+        threading.Timer(3.0, os.kill, (detector, signal.SIGCONT)).start()
         texts = [output.map["text"] for output in request.outputs() if output.port == "found"]
         camera = request.report["camera"]
 
