@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -69,11 +69,13 @@ class Each:
             count = yield from self._messages(io)
         else:
             yield from self.produce(io) or ()
+        yield from self.ended(io, lambda: {"messages": count, "span_ms": (time.monotonic_ns() - started) / 1e6})
+
+    def ended(self, io: RequestIO, counts: Callable[[], Mapping[str, Any]]) -> Steps:
+        """What follows the last message: `finish`, the end on every output, DONE with `counts` and the report."""
         yield from self.finish(io) or ()
         yield from self.pass_on(io, Kind.END)
-        span = (time.monotonic_ns() - started) / 1e6
-        done = {"messages": count, "span_ms": span, **self.report(io)}
-        yield from io.map("sink", Kind.DONE, done, turn=0, last=True)
+        yield from io.map("sink", Kind.DONE, {**counts(), **self.report(io)}, turn=0, last=True)
 
     def pass_on(self, io: RequestIO, kind: Kind) -> Steps:
         """Say END or FLUSH on every output."""

@@ -14,7 +14,7 @@ from dpfedge.stage.api import Kind, Message, RequestIO, Steps, Wait
 from dpfedge.stage.each import Each, Inbox
 from dpfedge.stage.join import Join, Sync
 
-__all__ = ["Sets"]
+__all__ = ["Sets", "join_message"]
 
 
 class Sets(Each):
@@ -36,11 +36,8 @@ class Sets(Each):
         try:
             count = yield from self._sets(io, join)
             join.close()
-            yield from self.finish(io) or ()
-            yield from self.pass_on(io, Kind.END)
             dropped = {port: row.dropped for port, row in join.counts.items() if row.dropped}
-            done = {"messages": count, "dropped": dropped, **self.report(io)}
-            yield from io.map("sink", Kind.DONE, done, turn=0, last=True)
+            yield from self.ended(io, lambda: {"messages": count, "dropped": dropped})
         finally:
             join.close()
 
@@ -69,11 +66,16 @@ class Sets(Each):
                 join.end(message.port)
             message.release()
             return
-        try:
-            join.put(message.port, message)
-        except StageError as error:
-            message.release()
-            raise StageError(
-                error.what, stage=self.name, where=f"stage {self.name}: {error.where}", found=error.found,
-                allowed=error.allowed, remedy=error.remedy,
-            ) from error  # fmt: skip
+        join_message(join, message, self.name)
+
+
+def join_message(join: Join[Message], message: Message, stage: str) -> None:
+    """Give a message to the join; StageError of `stage` when it has no place in time, and then it is released."""
+    try:
+        join.put(message.port, message)
+    except StageError as error:
+        message.release()
+        raise StageError(
+            error.what, stage=stage, where=f"stage {stage}: {error.where}", found=error.found,
+            allowed=error.allowed, remedy=error.remedy,
+        ) from error  # fmt: skip

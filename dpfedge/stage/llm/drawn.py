@@ -15,6 +15,7 @@ from dpfedge.stage.each import Inbox, ending
 from dpfedge.stage.join import Join, Sync
 from dpfedge.stage.llm.engine import Answer, answer_room
 from dpfedge.stage.llm.turns import Asked, Parts, Report
+from dpfedge.stage.sets import join_message
 
 __all__ = ["Drawn"]
 
@@ -64,7 +65,7 @@ class Drawn(Asked):
                         self._join.end(message.port)
                 yield from self._sets()
             elif self._join is not None:
-                self._join.put(message.port, message)
+                join_message(self._join, message, "llm")
                 yield from self._sets()
             else:
                 yield from self._hear(message)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import InputError
+from dpfedge.errors import InputError, StageError
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.stage.join import Sync
 from dpfedge.stage.llm import LlmStage
@@ -104,3 +104,16 @@ def test_options__that_are_wrong(driver: Any, stage: LlmStage, options: Any, wor
     """Before anything is computed."""
     with pytest.raises(InputError, match=words):
         _run(driver, stage, [], **options)
+
+
+def test_message__without_a_time_is_refused_and_given_back(driver: Any, stage: LlmStage) -> None:
+    """By the stage's name; its slot is free again."""
+    stage.sync = Sync("question", "nearest", 50_000_000, 4)
+    io = driver.IO(Mode.RUN, {})
+    io.inputs = frozenset({"text", "question"})
+    message = io.put(Kind.DATA, "STOP")
+    message.port = "text"
+
+    with pytest.raises(StageError, match="stage llm: port text: the message has no time"):
+        driver.drive(stage.request(io), io)
+    assert message.released == 1
