@@ -13,7 +13,8 @@ import cv2
 import numpy as np
 
 from dpfedge.backend.api import Array, Budget, Executable
-from dpfedge.errors import ModelError, StageError
+from dpfedge.errors import StageError
+from dpfedge.stage.sizes import load_sizes
 
 __all__ = ["Detector"]
 
@@ -26,14 +27,9 @@ class Detector:
     def __init__(self, model: Any, budget: Budget, side_max: int) -> None:
         """ModelError when the model has no graph `detect` and no bucket of it."""
         self._multiple, self.side_max = int(model.config.get("multiple", 32)), side_max
-        names = [name for name in model.graphs if name == _GRAPH or name.startswith(f"{_GRAPH}@")]
-        if not names:
-            found = ", ".join(model.graphs)
-            raise ModelError("no graph of a text detector", where=f"model {model.name}", found=found, allowed=_GRAPH)
-        wanted = [_GRAPH] if _GRAPH in names else names
-        loaded = [model.load(name, budget) for name in wanted]
+        loaded, any_size = load_sizes(model, _GRAPH, budget, "text detector")
         self._by_size: dict[tuple[int, int], Executable] = {}
-        self._any: Executable | None = loaded[0] if wanted == [_GRAPH] else None
+        self._any: Executable | None = loaded[0] if any_size else None
         for graph in loaded if self._any is None else ():
             height, width = graph.inputs[0].dims[:2]
             self._by_size[int(height), int(width)] = graph

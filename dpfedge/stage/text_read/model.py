@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from dpfedge.backend.api import Array, Budget, Executable
-from dpfedge.errors import ModelError, StageError
+from dpfedge.errors import StageError
+from dpfedge.stage.sizes import load_sizes
 
 __all__ = ["Reader"]
 
@@ -24,14 +25,9 @@ class Reader:
 
     def __init__(self, model: Any, budget: Budget) -> None:
         """ModelError when the model has no graph `read` and no bucket of it."""
-        names = [name for name in model.graphs if name == _GRAPH or name.startswith(f"{_GRAPH}@")]
-        if not names:
-            found = ", ".join(model.graphs)
-            raise ModelError("no graph of a text reader", where=f"model {model.name}", found=found, allowed=_GRAPH)
-        wanted = [_GRAPH] if _GRAPH in names else names
-        loaded = [model.load(name, budget) for name in wanted]
+        loaded, any_size = load_sizes(model, _GRAPH, budget, "text reader")
         self.rows, self._step = int(loaded[0].inputs[0].dims[0]), int(model.config.get("step", 8))
-        self._any: Executable | None = loaded[0] if wanted == [_GRAPH] else None
+        self._any: Executable | None = loaded[0] if any_size else None
         fixed = loaded if self._any is None else []
         self._by_width = {int(graph.inputs[0].dims[1]): graph for graph in fixed}
         self._filled = {
