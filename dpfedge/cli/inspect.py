@@ -87,11 +87,10 @@ def _graph(graph: PipelineGraph, as_json: bool) -> None:
 def _of_file(path: Path) -> PipelineGraph:
     """The graph of a pipeline file, with the models of the package it names."""
     file = PipelineFile.load(path)
-    models: dict[str, Any] = {}
-    if file.package is not None:
-        with locate(file.package).open() as package:
-            models = {name: model.config for name, model in package.manifest.models.items()}
-    return PipelineGraph.of(file.section, str(path), models, path.resolve().parent)
+    if file.package is None:
+        return file.graph(None)
+    with locate(file.package).open() as package:
+        return file.graph(package)
 
 
 def _sbom(package: Package) -> str:

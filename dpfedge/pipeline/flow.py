@@ -18,7 +18,7 @@ from typing import Any
 from dpfedge.backend.api import Array
 from dpfedge.errors import Cancelled, DeadlineExceeded, DpfError, LinkError, StageError, UsageError, WouldBlock
 from dpfedge.limits import BACKLOG_LEASES, EVENTS_MAX, FLOW_AGAIN_MAX_BYTES, FLOW_BACKLOG_MAX_BYTES
-from dpfedge.pipeline.deadline import GRACE_S
+from dpfedge.pipeline.deadline import Deadline
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.pipeline.given import check_options, message_for, place_of
@@ -88,12 +88,8 @@ class Flow:
         self._on_opened, self._on_closed = opened, closed
         self._names = engine.check_up(Mode.RUN)
         check_options(engine.graph, options)
-        allowed = engine.graph.budgets.request_ns
-        left = round(deadline_s * 1e9) if deadline_s is not None else allowed
-        self.deadline_ns = time.monotonic_ns() + left if left else 0
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Output | BaseException | None] = asyncio.Queue()
-        self._done: set[str] = set()
         self._kept: list[Callable[..., None]] | None = [] if self._repeatable() else None
         self._kept_bytes = 0
         self._held: LinkMessage | None = None
@@ -113,8 +109,11 @@ class Flow:
         """Messages that arrived when nobody waited for them any more."""
         self.key = 0
         self._expired: dict[str, DpfError] = {}
-        self._timer: asyncio.TimerHandle | None = None
         self._open()
+        budget_ns = engine.graph.budgets.request_ns
+        seconds = budget_ns / 1e9 if deadline_s is None and budget_ns else deadline_s
+        self._clock = Deadline(seconds, lambda _: self._give_up())
+        self.deadline_ns = self._clock.at_ns
 
     async def __aenter__(self) -> Flow:
         return self
@@ -211,9 +210,9 @@ class Flow:
 
     def stage_died(self, stage: str, error: DpfError) -> None:
         """Called on the loop when a stage's process died: once more from the beginning, or the request fails."""
-        if self._over or stage not in self._names or stage in self._done:
+        if self._over or stage not in self._names or stage in self.report:
             return
-        if self._kept is None or self.again or self._done:
+        if self._kept is None or self.again or self.report:
             self._end(error)
             return
         self.again += 1
@@ -259,19 +258,18 @@ class Flow:
             self._end(error)
             return
         self._expired[stage] = error
-        if len(self._expired) + len(self._done) >= len(self._names):
+        if len(self._expired) + len(self.report) >= len(self._names):
             self._give_up()
 
     def _give(self, stage: str, message: LinkMessage, at_ns: int) -> None:
         if message.kind is Kind.DONE and not message.port and message.turn == 0:  # of the whole request
-            self._done.add(stage)
             self.report[stage] = message.map()
         else:
             self._kept = None  # the caller would hear the beginning twice
         self._items.put_nowait(
             Output(stage, message.port, message.kind, message.turn, message.captured_ns, at_ns, message)
         )
-        if len(self._done) == len(self._names):
+        if len(self.report) == len(self._names):
             self._end(None)
 
     # --- its life ---
@@ -281,13 +279,10 @@ class Flow:
         if self._observer is not None:
             self._observer.opened(self.key, Mode.RUN)
         self._on_opened(self.key, self)
-        if self.deadline_ns and self._timer is None:
-            left = (self.deadline_ns - time.monotonic_ns()) / 1e9 + GRACE_S
-            self._timer = self._loop.call_later(max(0.0, left), self._give_up)
 
     def _give_up(self) -> None:
         """A stage that says nothing hangs, or is dead; else the first that was at work; else the first that waited."""
-        silent = [name for name in self._names if name not in self._done and name not in self._expired]
+        silent = [name for name in self._names if name not in self.report and name not in self._expired]
         if silent:
             late = (time.monotonic_ns() - self.deadline_ns) / 1e6
             remedy = "allow more time, or ask for less"
@@ -305,8 +300,7 @@ class Flow:
         if self._over:
             return
         self._over, self._error = True, error
-        if self._timer is not None:
-            self._timer.cancel()
+        self._clock.stop()
         for task in self._tasks:
             task.cancel()
         self._tell(error)
@@ -319,7 +313,7 @@ class Flow:
         now = time.monotonic_ns()
         if isinstance(error, DpfError):
             self._observer.ended(self.key, Mode.RUN, Failed(0, now, error))
-        elif len(self._done) == len(self._names):
+        elif len(self.report) == len(self._names):
             self._observer.ended(self.key, Mode.RUN, TurnDone(0, now, "stop", dict(self.report)))
 
     def _read(self, output: Output) -> None:

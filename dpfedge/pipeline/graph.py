@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dpfedge.package import Package
     from dpfedge.stage.join import Sync
 
-__all__ = ["ROUTES", "Budgets", "Graph", "StageNode"]
+__all__ = ["ROUTES", "Budgets", "Graph", "StageNode", "configs_of"]
 
 ROUTES: Mapping[Mode, tuple[str, ...]] = {
     Mode.TRANSCRIBE: ("decoder", "encoder"),
@@ -116,9 +116,7 @@ class Graph:
     @classmethod
     def of_package(cls, package: Package) -> Graph:
         """The graph of a package's own `pipeline` section."""
-        manifest = package.manifest
-        models = {name: model.config for name, model in manifest.models.items()}
-        return cls.of(manifest.pipeline, str(package.path), models)
+        return cls.of(package.manifest.pipeline, str(package.path), configs_of(package))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -158,6 +156,11 @@ class Graph:
                 found=f"{total} bytes, {sizes[largest]} of them link {largest}", allowed=f"{allowed} bytes",
                 remedy="give links fewer slots, or smaller bounds to the ports",
             )  # fmt: skip
+
+
+def configs_of(package: Package) -> dict[str, Mapping[str, Any]]:
+    """Name → config of a package's models."""
+    return {name: model.config for name, model in package.manifest.models.items()}
 
 
 class _Reader:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.config import check
-from dpfedge.pipeline.graph import Graph
+from dpfedge.pipeline.graph import Graph, configs_of
 from dpfedge.pipeline.section import FILE_SCHEMA, check_pipeline
 
 if TYPE_CHECKING:
     from dpfedge.binding import Bound
     from dpfedge.hardware.board import Board
+    from dpfedge.package import Package
 
 __all__ = ["PipelineFile", "Plan"]
 
@@ -43,6 +44,15 @@ class PipelineFile:
         package = data.get("package")
         return cls(path, data["name"], None if package is None else path.parent / package, data["pipeline"])
 
+    @property
+    def folder(self) -> Path:
+        """Where its stages' modules are."""
+        return self.path.resolve().parent
+
+    def graph(self, package: Package | None) -> Graph:
+        """The graph, with the models of `package`; ConfigError names what does not fit."""
+        return Graph.of(self.section, str(self.path), {} if package is None else configs_of(package), self.folder)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -64,10 +74,8 @@ class Plan:
     @classmethod
     def of_file(cls, file: PipelineFile, board: Board, bound: Bound | None) -> Plan:
         """A pipeline file with the models of `bound`; ConfigError names what does not fit."""
-        folder = file.path.resolve().parent
-        known = {} if bound is None else {name: model.config for name, model in bound.package.manifest.models.items()}
-        graph = Graph.of(file.section, str(file.path), known, folder)
-        return cls(file.name, graph, board, file.section, bound, folder)
+        graph = file.graph(None if bound is None else bound.package)
+        return cls(file.name, graph, board, file.section, bound, file.folder)
 
     def setup(self) -> dict[str, Any]:
         """What the stages' parent is told."""
