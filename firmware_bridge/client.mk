@@ -31,7 +31,7 @@ install: client
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(CLIENT_VERSION)|' client/dpfedge.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpfedge.pc
 
-CLIENT_TEST := tests/test_client.c tests/fake_server.c $(CLIENT) $(CORE) $(POSIX)
+CLIENT_TEST := tests/test_client.c tests/client_threads.c tests/fake_server.c $(CLIENT) $(CORE) $(POSIX)
 
 $(BUILD)/plain/test_client: $(CLIENT_TEST) $(INCLUDES)
 	@mkdir -p $(@D)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dpf/client.h against a server in a thread: refusals, order, room, stops, ends, and many threads at once.
+ * dpf/client.h against a server in a thread: refusals, order, room, stops and ends; many threads at once are in client_threads.c.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "fake_server.h"
+#include "client_threads.h"
 
 static fake_server server;
-static fake_session session;
+fake_session session;
 static fake_mood mood;
 
 static void *accept_one(void *unused) {
@@ -36,7 +36,7 @@ static dpf_client_options plain(void) {
     return options;
 }
 
-static dpf_client *open_one(void) {
+dpf_client *open_one(void) {
     dpf_client_options options = plain();
     dpf_client *client;
     char why[256] = "";
@@ -307,85 +307,6 @@ static void waiting_threads_end(bool hang_up, int expected) {
 static void test_waiting_threads_are_woken(void) {
     waiting_threads_end(true, DPF_CLIENT_CLOSED);
     waiting_threads_end(false, DPF_CLIENT_GONE);
-}
-
-/* --- many threads at once: what every one of them sends or reads is counted --- */
-
-enum { PUSHES = 400, EVENTS = 600 };
-static DPF_ATOMIC(uint32_t) heard, told, played;
-
-static void *push_many(void *client) {
-    int16_t samples[320];
-    memset(samples, 3, sizeof samples);
-    for (int i = 0; i < PUSHES; i++) CHECK(dpf_client_push(client, samples, 320, -1) == DPF_CLIENT_OK);
-    return NULL;
-}
-
-static void *read_events(void *client) {
-    dpf_client_event event;
-    int status;
-    while ((status = dpf_client_next_event(client, &event, -1)) == DPF_CLIENT_OK) {
-        CHECK(strcmp(event.text, "word") == 0);
-        atomic_fetch_add(&told, 1);
-        CHECK(dpf_client_event_done(client, &event) == DPF_CLIENT_OK);
-    }
-    CHECK(status == DPF_CLIENT_CLOSED);
-    return NULL;
-}
-
-static void *read_sound(void *client) {
-    dpf_client_sound sound;
-    int status;
-    while ((status = dpf_client_next_sound(client, &sound, -1)) == DPF_CLIENT_OK) {
-        CHECK(sound.samples[0] == sound.samples[sound.count - 1]);
-        atomic_fetch_add(&played, 1);
-        CHECK(dpf_client_sound_done(client, &sound) == DPF_CLIENT_OK);
-    }
-    CHECK(status == DPF_CLIENT_CLOSED);
-    return NULL;
-}
-
-static void *stop_sometimes(void *client) {
-    for (int i = 0; i < 50; i++) {
-        CHECK(dpf_client_stop(client, DPF_CLIENT_HEARD_UNKNOWN) == DPF_CLIENT_OK);
-        usleep(500);
-    }
-    return NULL;
-}
-
-static void *serve_microphone(void *unused) {
-    dpf_descriptor message;
-    while (fake_receive(&session, DPF_WIRE_MICROPHONE, &message) != NULL) {
-        if (message.kind == DPF_WIRE_SAMPLES) atomic_fetch_add(&heard, message.nbytes / 2);
-        fake_release(&session, DPF_WIRE_MICROPHONE, &message);
-    }
-    return unused;
-}
-
-static void *serve_events(void *unused) {
-    for (int i = 0; i < EVENTS;) {
-        if (fake_event(&session, DPF_CLIENT_ANSWER_TEXT, 1, 0, "word")) i++;
-        if (i % 3 == 0) fake_sound(&session, (uint32_t)i / 12, 1, (int16_t)i, 64, false);
-    }
-    return unused;
-}
-
-static void test_many_threads(void) {
-    dpf_client *client = open_one();
-    pthread_t serving[2], pushing[2], stopping, reading[4];
-    CHECK(pthread_create(&serving[0], NULL, serve_microphone, NULL) == 0 && pthread_create(&serving[1], NULL, serve_events, NULL) == 0);
-    for (int i = 0; i < 2; i++) CHECK(pthread_create(&pushing[i], NULL, push_many, client) == 0);
-    for (int i = 0; i < 4; i++) CHECK(pthread_create(&reading[i], NULL, i < 2 ? read_events : read_sound, client) == 0);
-    CHECK(pthread_create(&stopping, NULL, stop_sometimes, client) == 0);
-    for (int i = 0; i < 2; i++) CHECK(pthread_join(pushing[i], NULL) == 0);
-    CHECK(pthread_join(stopping, NULL) == 0 && pthread_join(serving[1], NULL) == 0);
-    while (atomic_load(&told) < EVENTS || atomic_load(&heard) < 2 * PUSHES * 320) usleep(1000);
-    dpf_client_hang_up(client);
-    for (int i = 0; i < 4; i++) CHECK(pthread_join(reading[i], NULL) == 0);
-    CHECK(pthread_join(serving[0], NULL) == 0);
-    CHECK(atomic_load(&told) == EVENTS && atomic_load(&heard) == 2 * PUSHES * 320);
-    dpf_client_close(client);
-    fake_close(&session);
 }
 
 static fake_server second;
