@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpfedge.config import check
 from dpfedge.errors import ConfigError, InputError
 from dpfedge.limits import FRAME_MAX_SIDE
+from dpfedge.stage.settings import schema_of
 
 __all__ = ["LIVE", "REQUEST", "SCHEMA", "CameraConfig"]
 
@@ -78,22 +79,14 @@ class CameraConfig:
         return self
 
 
-_SIDE: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": FRAME_MAX_SIDE}
-_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
-    "source": {"type": ["string", "null"], "minLength": 1, "examples": ["/dev/video0"]},
-    "rate": {"type": ["number", "null"], "minimum": 0.01, "maximum": 1000},
-    "count": {"type": ["integer", "null"], "minimum": 1},
-    "loop": {"type": "boolean"},
-    "pace": {"type": "boolean"},
-    "width": _SIDE,
-    "height": _SIDE,
-    "multiple": {"type": "integer", "minimum": 1, "maximum": 256},
-    "wait_ms": {"type": "integer", "minimum": 10, "maximum": 600_000},
+_BOUNDS: Mapping[str, Any] = {
+    "source": {"type": "string", "minLength": 1, "examples": ["/dev/video0"]},
+    "rate": {"type": "number", "minimum": 0.01, "maximum": 1000},
+    "count": {"type": "integer", "minimum": 1},
+    "width": (1, FRAME_MAX_SIDE),
+    "height": (1, FRAME_MAX_SIDE),
+    "multiple": (1, 256),
+    "wait_ms": (10, 600_000),
 }
-_DEFAULTS = {field.name: field.default for field in fields(CameraConfig)}
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {name: {**rule, "default": _DEFAULTS[name]} for name, rule in _PROPERTIES.items()},
-}
+SCHEMA: Mapping[str, Any] = schema_of(CameraConfig(), _BOUNDS)
 """JSON Schema of the camera's settings."""

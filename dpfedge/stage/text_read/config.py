@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dpfedge.config import check
 from dpfedge.limits import KIB
+from dpfedge.stage.settings import schema_of
 
 __all__ = ["SCHEMA", "TextReadConfig"]
 
@@ -34,14 +35,10 @@ class TextReadConfig:
         return cls(**data)
 
 
-_DEFAULT = TextReadConfig()
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "confidence": {"type": "number", "minimum": 0, "maximum": 1, "default": _DEFAULT.confidence},
-        "send": {"type": "string", "enum": ["change", "each", "end"], "default": _DEFAULT.send},
-        "text_bytes": {"type": "integer", "minimum": 64, "maximum": 16 * KIB, "default": _DEFAULT.text_bytes},
-    },
+_BOUNDS: Mapping[str, Any] = {
+    "confidence": (0, 1),
+    "send": {"enum": list(get_args(Send))},
+    "text_bytes": (64, 16 * KIB),
 }
+SCHEMA: Mapping[str, Any] = schema_of(TextReadConfig(), _BOUNDS)
 """JSON Schema of the text reader's settings."""
