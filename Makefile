@@ -18,7 +18,7 @@ help:
 ## make setup   .venv/ with dpfedge, its plugins and the development tools
 setup: $(VENV)/.stamp
 
-$(VENV)/.stamp: .ci/setup.sh requirements.lock pyproject.toml plugins/dpfedge-cpu/pyproject.toml $(wildcard firmware_bridge/src/*.c firmware_bridge/python/*.c firmware_bridge/include/dpf/*.h)
+$(VENV)/.stamp: .ci/setup.sh requirements.lock pyproject.toml plugins/dpfedge-cpu/pyproject.toml plugins/dpfedge-opencl/pyproject.toml $(wildcard firmware_bridge/src/*.c firmware_bridge/python/*.c firmware_bridge/include/dpf/*.h)
 	PYTHON="$(PYTHON)" bash .ci/setup.sh $(VENV)
 	@touch $@
 

@@ -21,7 +21,7 @@ if [ -z "${CC:-}" ] && ! command -v cc >/dev/null; then
 fi
 # the build's own warnings are shown only when it fails
 log=$("$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-  --config-settings editable_mode=compat -e . -e plugins/dpfedge-cpu 2>&1) || { echo "$log" >&2; exit 1; }
+  --config-settings editable_mode=compat -e . -e plugins/dpfedge-cpu -e plugins/dpfedge-opencl 2>&1) || { echo "$log" >&2; exit 1; }
 
 # every process of a pipeline starts faster when no module has to be compiled first, also where nothing writes __pycache__
-"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" dpfedge plugins/dpfedge-cpu/dpfedge_cpu >/dev/null || true
+"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" dpfedge plugins/dpfedge-cpu/dpfedge_cpu plugins/dpfedge-opencl/dpfedge_opencl >/dev/null || true

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cuda backend as a plugin; importing it imports no native library and probes nothing."""

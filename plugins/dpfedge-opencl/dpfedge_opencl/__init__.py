@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenCL backend as a plugin; importing it imports no pyopencl and probes nothing."""
