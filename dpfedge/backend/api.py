@@ -168,6 +168,12 @@ class Health:
     free_memory: float
     temperature_c: float | None = None
     throttled: bool = False
+    ecc_corrected: int = 0
+    """Memory errors that ECC corrected: a total that only rises while the driver is loaded, as the next two are."""
+    ecc_uncorrected: int = 0
+    """Memory errors that ECC could not correct."""
+    faults: int = 0
+    """Faults of the device itself that its driver told: NVIDIA's XIDs, AMD's resets; not those a program caused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,19 @@ It starts no thread and routes nothing: `Sampler` takes the sources, `dpfedge ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Registry
-from dpfedge.errors import DpfError
+from dpfedge.errors import DpfError, Unavailable
+from dpfedge.hardware.source.pci import upstream
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing.health import Health, Rule
 from dpfedge.routing.instances import Instance
 from dpfedge.routing.sampling import Source, of_device
 
-__all__ = ["device_sources", "look"]
+__all__ = ["device_sources", "look", "pci_addresses"]
 
 _PCI = "pci"  # of a device's facts: the address of its function, where it has one
 
@@ -26,10 +28,23 @@ def device_sources(registry: Registry, root: Path = Path("/")) -> dict[str, Sour
     sources: dict[str, Source] = {}
     for name in registry.names():
         backend = registry.get(name)
-        for device in backend.devices(root):
-            addresses = [str(device.facts[_PCI])] if device.facts.get(_PCI) else []
-            sources[device.id] = of_device(backend, device, Root(root), addresses)
+        for device in _devices(backend, root):
+            place = Root(root)
+            sources[device.id] = of_device(backend, device, place, pci_addresses(device, place))
     return sources
+
+
+def _devices(backend: Backend, root: Path) -> Sequence[Device]:
+    try:
+        return backend.devices(root)
+    except Unavailable:  # a backend whose driver is not here has no instances; `dpfedge backends` tells why
+        return ()
+
+
+def pci_addresses(device: Device, root: Root) -> list[str]:
+    """Where the kernel counts the PCIe errors of a device's link: its own function and the bridge above."""
+    own = str(device.facts.get(_PCI) or "")
+    return [address for address in (own, upstream(root, own)) if address] if own else []
 
 
 def look(sources: Mapping[str, Source]) -> tuple[list[Instance], dict[str, float]]:

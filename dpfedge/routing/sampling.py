@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 from dpfedge.backend.api import Device, Health
 from dpfedge.errors import DpfError
-from dpfedge.hardware.source.aer import PciErrors, read_errors
+from dpfedge.hardware.source.aer import read_errors
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing.health import PERIOD_MS, STALE_MS, Sample
 from dpfedge.routing.router import Router
@@ -26,6 +26,7 @@ Source = Callable[[], Sample]
 
 _END_S = STALE_MS / 1000
 _PUBLISH_S = 1.0
+_COUNT_MOST = 1 << 31  # what a sample can hold
 
 
 class Knows(Protocol):
@@ -36,21 +37,37 @@ class Knows(Protocol):
 
 
 def of_device(backend: Knows, device: Device, root: Root | None = None, pci: Sequence[str] = ()) -> Source:
-    """What its backend says of a device, with the PCIe errors since the last look at its and its bridge's addresses."""
-    place = root or Root()
-    last: dict[str, PciErrors] = {}
+    """What its backend says of a device, with the errors since the last look.
+
+    Those the backend counts (ECC, XIDs), and those the kernel counts (PCIe) at the addresses `pci`, the device's and
+    its bridge's: either end of a link may be the one that tells.
+    """
+    place, totals = root or Root(), _Totals()
 
     def look() -> Sample:
-        told, corrected, fatal = backend.health(device), 0, 0
+        told = backend.health(device)
+        corrected = totals.rise("ecc corrected", told.ecc_corrected)
+        fatal = totals.rise("ecc uncorrected", told.ecc_uncorrected) + totals.rise("faults", told.faults)
         for address in pci:
             if (now := read_errors(place, address)) is not None:
-                before = last.get(address, now)
-                corrected += max(0, now.corrected + now.nonfatal - before.corrected - before.nonfatal)
-                fatal += max(0, now.fatal - before.fatal)
-                last[address] = now
+                corrected += totals.rise(f"{address} corrected", now.corrected)
+                corrected += totals.rise(f"{address} nonfatal", now.nonfatal)
+                fatal += totals.rise(f"{address} fatal", now.fatal)
         return Sample(told.utilisation, told.free_memory, told.temperature_c, told.throttled, corrected, fatal)
 
     return look
+
+
+class _Totals:
+    """Counters that run for ever, as what they rose by since the look before; the first look counts nothing."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+
+    def rise(self, name: str, now: int) -> int:
+        """0 for one that went back: its driver was loaded anew."""
+        before, self._last[name] = self._last.get(name, now), now
+        return min(max(0, now - before), _COUNT_MOST)
 
 
 class Sampler:

@@ -6,14 +6,16 @@ It needs no driver and says nothing about whether one is loaded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root
 
-__all__ = ["NAMES", "PciDevice", "read_pci"]
+__all__ = ["NAMES", "PciDevice", "read_pci", "upstream"]
 
 _DEVICES = "sys/bus/pci/devices"
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _CLASSES = (0x03, 0x12)  # display controllers; processing accelerators, which is what AMD Instinct reports
 
 NAMES: Mapping[str, str] = {
@@ -50,6 +52,12 @@ class PciDevice:
 def read_pci(root: Root) -> tuple[PciDevice, ...]:
     """Every display controller and accelerator, by address; NVSwitches and audio functions are neither."""
     return tuple(device for address in root.names(_DEVICES) if (device := _device(root, address)) is not None)
+
+
+def upstream(root: Root, address: str) -> str | None:
+    """The address of the bridge above the function at `address`; None at the root of a bus, and in recordings."""
+    _, _, parent = (root.link(f"{_DEVICES}/{address}") or "").rpartition("/")[0].rpartition("/")
+    return parent if _ADDRESS.fullmatch(parent) else None
 
 
 def _device(root: Root, address: str) -> PciDevice | None:

@@ -93,6 +93,15 @@ class Root:
             self.unreadable[path] = f"only {limits.PROBE_ENTRIES_MAX} of its entries were read"
         return tuple(sorted(found))
 
+    def link(self, path: str) -> str | None:
+        """Where a symbolic link says it leads, unfollowed; None for what is none."""
+        head, _, name = path.rpartition("/")
+        folder = self._place(f"{head}/.")
+        try:
+            return None if folder is None else label(os.readlink(os.path.join(folder, name)))
+        except OSError:  # nothing there, or no link: who reads the file is told why
+            return None
+
     def has(self, path: str) -> bool:
         """Whether something is there."""
         place = self._place(path)

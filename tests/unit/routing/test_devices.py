@@ -8,8 +8,9 @@ from typing import Any
 
 from dpfedge.backend.api import Device, Health
 from dpfedge.backend.registry import Registry
-from dpfedge.errors import BackendError
-from dpfedge.routing.devices import device_sources, look
+from dpfedge.errors import BackendError, Unavailable
+from dpfedge.hardware.source.root import Root
+from dpfedge.routing.devices import device_sources, look, pci_addresses
 from dpfedge.routing.health import Sample
 from dpfedge.routing.instances import Instance
 
@@ -48,6 +49,29 @@ def test_sources__one_for_each_device(tmp_path: Path) -> None:
     place.write_text("TOTAL_ERR_COR 4\n")
     assert [source().corrected_errors for source in sources.values()] == [3, 0]
     assert list(sources) == ["made:0", "made:1"]
+
+
+def test_sources__a_backend_without_its_driver_has_none(tmp_path: Path) -> None:
+    """The others' devices are there all the same."""
+
+    class Missing(Made):
+        def devices(self, root: Path) -> list[Device]:
+            raise Unavailable("no driver is loaded")
+
+    registry: Any = Missing()
+    assert device_sources(registry, tmp_path) == {}
+
+
+def test_pci_addresses__the_device_and_its_bridge(tmp_path: Path) -> None:
+    """Either end of a link may count an error; a device without an address has neither."""
+    folder = tmp_path / "sys/bus/pci/devices"
+    folder.mkdir(parents=True)
+    (folder / "0000:01:00.0").symlink_to("../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0")
+    (folder / "0000:00:02.0").symlink_to("../../../devices/pci0000:00/0000:00:02.0")
+    kind: Any = "made", "gpu.nvidia", "made", "sm_90", frozenset(), 1
+    facts: list[dict[str, str]] = [{"pci": "0000:01:00.0"}, {"pci": "0000:00:02.0"}, {"pci": "0000:03:00.0"}, {}]
+    found = [pci_addresses(Device("made:0", *kind, facts=one), Root(tmp_path)) for one in facts]
+    assert found == [["0000:01:00.0", "0000:00:01.0"], ["0000:00:02.0"], ["0000:03:00.0"], []]
 
 
 def test_look__healthy_worn_out_and_silent() -> None:

@@ -76,6 +76,17 @@ def test_of_device__counts_pcie_errors_since_the_last_look(tmp_path: Path) -> No
     assert found == [(0, 0), (3, 0), (0, 1), (0, 0)]
 
 
+def test_of_device__counts_what_the_backend_counts_since_the_last_look() -> None:
+    """ECC and the driver's faults: totals in, rises out; a driver that was loaded anew begins anew."""
+    backend = Made()
+    look, found = of_device(backend, DEVICE), []
+    for totals in ((7, 2, 1), (9, 2, 1), (9, 3, 1), (9, 3, 2), (1, 0, 0), (2, 0, 0), (1 << 40, 0, 0)):
+        backend.health_now = Health(0.5, 0.5, None, False, *totals)
+        sample = look()
+        found.append((sample.corrected_errors, sample.fatal_errors))
+    assert found == [(0, 0), (2, 0), (0, 1), (0, 1), (0, 0), (1, 0), (1 << 31, 0)]
+
+
 def test_sampler__takes_out_and_back(router: Router) -> None:
     """As the samples say, without anybody asking."""
     now = {"a": GOOD, "b": GOOD}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.hardware.source.pci import NAMES, PciDevice, read_pci
+from dpfedge.hardware.source.pci import NAMES, PciDevice, read_pci, upstream
 from dpfedge.hardware.source.root import Root
 
 Record = Callable[[str], Path]
@@ -48,3 +48,15 @@ def test_pci__unknown_and_broken(tmp_path: Path) -> None:
 def test_names__are_keyed_by_lower_case_ids() -> None:
     """Ids are written the way they are read."""
     assert all(key == key.lower() and len(key) == 9 and key[4] == ":" for key in NAMES)
+
+
+def test_upstream__the_bridge_above(tmp_path: Path) -> None:
+    """By the link of sysfs; a function at the root of its bus, and a recording, have none."""
+    folder = tmp_path / "sys/bus/pci/devices"
+    folder.mkdir(parents=True)
+    (folder / "0000:01:00.0").symlink_to("../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0")
+    (folder / "0000:00:01.0").symlink_to("../../../devices/pci0000:00/0000:00:01.0")
+    (folder / "0000:02:00.0").mkdir()
+    names = ("0000:01:00.0", "0000:00:01.0", "0000:02:00.0", "0000:09:00.0")
+    found = [upstream(Root(tmp_path), name) for name in names]
+    assert found == ["0000:00:01.0", None, None, None]

@@ -118,6 +118,15 @@ def test_place__links_inside_a_recording_work(root: Root) -> None:
     assert root.number("sys/bus/pci/devices/0000:01:00.0/vendor", 16) == 0x10DE
 
 
+def test_link__says_where_it_leads_and_follows_nothing(root: Root) -> None:
+    """As it is written; a file and what is missing are no links."""
+    place = Path(root.path)
+    (place / "name").symlink_to("../no/where")
+    (place / "file").write_text("")
+    found = [root.link(name) for name in ("name", "file", "missing", "missing/name")]
+    assert found == ["../no/where", None, None, None]
+
+
 def test_place__links_in_a_circle_end(root: Root) -> None:
     """As the kernel does, with a note."""
     for name, target in (("a", "b"), ("b", "a"), ("deep", "deep/deep")):
