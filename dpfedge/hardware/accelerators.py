@@ -33,9 +33,11 @@ def read_accelerators(
     if any(gpu.arch == inside.arch for gpu in nvidia for inside in tegra):
         # Thor's own GPU is also a PCI function; a card in a slot has another code target
         nvidia = tuple(_with_releases(gpu, tegra[0]) for gpu in nvidia)
-        tegra = ()
+        tegra = tegra[1:]
     return (*nvidia, *amd, *tegra, *read_mali(root, compatible, version), *read_adreno(root))
 
 
 def _with_releases(gpu: Accelerator, inside: Accelerator) -> Accelerator:
-    return replace(gpu, drivers={**gpu.drivers, **inside.drivers}) if gpu.arch == inside.arch else gpu
+    if gpu.arch != inside.arch:
+        return gpu
+    return replace(gpu, drivers={**gpu.drivers, **inside.drivers}, facts={**gpu.facts, **inside.facts})

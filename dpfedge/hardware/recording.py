@@ -47,6 +47,11 @@ def _first(pattern: str) -> Callable[[bytes], bytes]:
     return _keep
 
 
+def _presence(data: bytes) -> bytes:
+    """Keeps that the file is there, and nothing of it."""
+    return b""
+
+
 def _auxv(data: bytes) -> bytes:
     # the other entries are addresses and ids of this process
     pairs = struct.iter_unpack("=QQ", data[: len(data) // 16 * 16])
@@ -57,6 +62,7 @@ _CPUINFO = (
     r"\s*$|(processor|vendor_id|cpu family|model|model name|stepping|physical id|core id|flags|Features|"
     r"CPU (implementer|architecture|variant|part|revision))\s*:"
 )
+_KFD = r"(gfx_target_version|location_id|domain|drm_render_minor|simd_count|simd_per_cu) "
 RULES: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
     (r"proc/cpuinfo", _lines(_CPUINFO)),
     (r"proc/meminfo", _lines(r"Mem(Total|Free|Available):")),
@@ -80,7 +86,11 @@ RULES: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
     (r"proc/driver/nvidia/version", _first(r"NVRM version:.*?Module\b.*?\s[0-9]{3,4}(\.[0-9]+){1,2}")),
     (r"proc/driver/nvidia/gpus/[0-9a-f:.]+/information", _lines(r"(Model|Bus Location|Device Minor):")),
     (r"proc/driver/nvidia/capabilities/gpu[0-9]+/mig/gi[0-9]+/ci[0-9]+/access", _all),
-    (r"sys/class/kfd/kfd/topology/nodes/[0-9]+/properties", _lines(r"(gfx_target_version|location_id|domain) ")),
+    (r"sys/bus/pci/devices/[0-9a-f:.]+/current_(compute|memory)_partition", _all),
+    (r"sys/bus/pci/devices/[0-9a-f:.]+/xgmi_device_id", _presence),
+    (r"sys/class/kfd/kfd/topology/nodes/[0-9]+/properties", _lines(_KFD)),
+    (r"sys/class/kfd/kfd/topology/nodes/[0-9]+/mem_banks/[0-9]+/properties", _lines(r"size_in_bytes ")),
+    (r"sys/class/kfd/kfd/topology/nodes/[0-9]+/io_links/[0-9]+/properties", _lines(r"(type|node_to) ")),
     (r"sys/module/(amdgpu|(mali|bifrost|valhall)_kbase)/version", _all),
     (r"sys/class/misc/mali0/device/gpuinfo", _all),
     (r"sys/class/drm/card[0-9]+/device/uevent", _lines(r"(DRIVER|OF_COMPATIBLE_[0-9]+)=")),

@@ -174,6 +174,11 @@ MACHINES: Mapping[str, Files] = {
         **memory(2113500000),
         **pci("0000:05:00.0", 0x1002, 0x74A1, 0x120000),
     },
+    "mi325x": {
+        **x86_cpus(4, V4, "AMD EPYC 9654 96-Core Processor"),
+        **memory(2113500000),
+        **pci("0000:05:00.0", 0x1002, 0x74A5, 0x120000),
+    },
     "x86": {
         **x86_cpus(2, V3, "Intel(R) Core(TM) i5-8250U CPU @ 1.60GHz"),
         **memory(8000000),

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dpfedge.hardware.source.root import Root, label
 
@@ -23,7 +24,7 @@ class Accelerator:
     """A GPU or another processor beside the CPU."""
 
     kind: str
-    """Device class, as in whitelists: `gpu.nvidia`, `gpu.amd`, `gpu.arm`, `gpu.qualcomm`."""
+    """Device class, as in whitelists: `gpu.nvidia`, `gpu.amd`, `gpu.arm`, `gpu.qualcomm`, `dla.nvidia`."""
     name: str
     place: str
     """Where it is: a PCI address, or the name of what reported it (`mali0`, `tegra234`)."""
@@ -36,6 +37,8 @@ class Accelerator:
     """Driver → version as numbers joined by dots, as far as one is loaded."""
     parts: tuple[str, ...] = ()
     """Instances it is split into (`gi3/ci0` of NVIDIA's MIG, `partition 1` of AMD); none when it is whole."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What only its own backend needs to know; the module that reads it says what."""
 
 
 def kernel_release(root: Root) -> str:

@@ -3,6 +3,7 @@
 
 A sensor that lies is not believed: one that shows what no running machine can have, and the Jetson's `PMIC-Die`, which
 reads 100 °C whatever the weather. Sensors of PCI cards (NVML, amdgpu's hwmon) are not among the zones and not read.
+Whether a Tegra throttles now its `…-throttle-alert` cooling devices tell; a fan that runs is no throttling.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, label
 
-__all__ = ["Zone", "read_zone", "read_zones"]
+__all__ = ["Zone", "find_alerts", "read_zone", "read_zones", "throttling"]
 
 _CLASS = "sys/class/thermal"
 _ZONE = re.compile(r"thermal_zone[0-9]{1,4}")
 _TRIP = re.compile(r"trip_point_[0-9]{1,3}_type")
+_COOLING = re.compile(r"cooling_device[0-9]{1,4}")
+_ALERT = "-throttle-alert"  # `cpu-`, `gpu-`, `soc012-`…, of NVIDIA's kernels
 _ZONES_MAX = 64
 _TRIPS_MAX = 16  # of a zone; the kernel's device trees have up to 8
 _PLAUSIBLE_C = (-40.0, 150.0)  # what a sensor of a chip can measure at all; gated and broken ones show −274 or 255
@@ -58,6 +61,17 @@ def read_zone(root: Root, zone: Zone) -> float | None:
     # above its critical trip point the kernel would have switched the machine off
     highest = _PLAUSIBLE_C[1] if zone.critical_c is None else zone.critical_c
     return celsius if _PLAUSIBLE_C[0] <= celsius <= highest else None
+
+
+def find_alerts(root: Root) -> tuple[str, ...]:
+    """Folders of the cooling devices that stand for throttling."""
+    places = [f"{_CLASS}/{name}" for name in root.names(_CLASS) if _COOLING.fullmatch(name)]
+    return tuple(place for place in places if (root.text(f"{place}/type") or "").endswith(_ALERT))
+
+
+def throttling(root: Root, alerts: Collection[str]) -> bool:
+    """Whether one of `find_alerts` is on now."""
+    return any((root.number(f"{place}/cur_state") or 0) > 0 for place in alerts)
 
 
 def _zone(root: Root, place: str) -> Zone:

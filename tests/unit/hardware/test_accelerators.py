@@ -13,6 +13,7 @@ from dpfedge.hardware.probe import probe
 Record = Callable[[str], Path]
 MACHINES = Path(__file__).parents[2] / "fixtures/machines"
 
+_ORIN = {"l4t": "36.4.3", "jetpack": "6.2"}
 EXPECTED = {
     "h100": [("gpu.nvidia", "sm_90", {"nvidia": "570.86.15"}, 0)] * 2,
     "h100-mig": [
@@ -20,7 +21,14 @@ EXPECTED = {
         ("gpu.nvidia", "sm_90", {"nvidia": "570.86.15"}, 1),
     ],
     "mi300x": [("gpu.amd", "gfx942", {"amdgpu": "6.10.5"}, 0)] * 2,
-    "orin-agx": [("gpu.nvidia", "sm_87", {"l4t": "36.4.3", "jetpack": "6.2"}, 0)],
+    "mi300x-cpx": [
+        ("gpu.amd", "gfx942", {"amdgpu": "6.10.5"}, 8),
+        ("gpu.amd", "gfx942", {"amdgpu": "6.10.5"}, 0),
+    ],
+    "mi325x": [("gpu.amd", "gfx942", {"amdgpu": "6.12.12"}, 0)],
+    "mi250": [("gpu.amd", "gfx90a", {"amdgpu": "6.3.6"}, 0)] * 2,
+    "orin-agx": [("gpu.nvidia", "sm_87", _ORIN, 0), *[("dla.nvidia", "nvdla2", _ORIN, 0)] * 2],
+    "orin-nx": [("gpu.nvidia", "sm_87", _ORIN, 0), *[("dla.nvidia", "nvdla2", _ORIN, 0)] * 2],
     "orin-nano": [("gpu.nvidia", "sm_87", {"l4t": "36.4.4", "jetpack": "6.2.1"}, 0)],
     "thor": [("gpu.nvidia", "sm_110", {"nvidia": "580.00", "l4t": "38.4.0", "jetpack": "7.1"}, 0)],
     "rk3588": [("gpu.arm", "mali-g610", {"mali": "24.0"}, 0)],
@@ -54,7 +62,9 @@ def test_accelerators__card_in_a_tegra_keeps_its_own_drivers(tmp_path: Path) -> 
     found = [(gpu.place, gpu.arch, dict(gpu.drivers)) for gpu in probe(tmp_path).accelerators]
     assert found == [
         ("0005:01:00.0", "sm_86", {}),
-        ("tegra234", "sm_87", {"l4t": "36.4.3", "jetpack": "6.2"}),
+        ("tegra234", "sm_87", _ORIN),
+        ("nvdla0", "nvdla2", _ORIN),
+        ("nvdla1", "nvdla2", _ORIN),
     ]
 
 

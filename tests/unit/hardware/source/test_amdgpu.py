@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dpfedge.hardware.probe import probe
 from dpfedge.hardware.source.amdgpu import gfx_name, read_amd
 from dpfedge.hardware.source.pci import PciDevice
 from dpfedge.hardware.source.root import Root
@@ -71,3 +72,39 @@ def test_amd__broken_properties(tmp_path: Path, text: str) -> None:
     [gpu] = read_amd(lay(tmp_path, text), [MI300X], None)
 
     assert gpu.arch is None
+
+
+@pytest.mark.parametrize("shift", [28, 0])
+def test_amd__partition_is_part_of_its_place(tmp_path: Path, shift: int) -> None:
+    """In bits 28 to 31, or in older kernels where the function stands; the tenth node is behind the second."""
+    nodes = [f"gfx_target_version 90402\nlocation_id {0x500 | part << shift}\nsimd_count 152\nsimd_per_cu 4\n"
+             f"drm_render_minor {128 + part}\n" for part in range(8)]  # fmt: skip
+    root = lay(tmp_path, "gfx_target_version 0\n", "gfx_target_version 0\n", "", *nodes)
+
+    [gpu] = read_amd(root, [MI300X], None)
+    assert gpu.parts == tuple(f"partition {part}" for part in range(8))
+    told = [(node["index"], node["partition"], node["node"], node["render"]) for node in gpu.facts["nodes"]]
+    assert told == [(part, part, part + 3, part + 128) for part in range(8)]
+    assert {node["units"] for node in gpu.facts["nodes"]} == {38}
+
+
+def test_amd__modes_and_links_of_a_recorded_machine() -> None:
+    """The first GPU in eight parts, the second whole; XGMI links where they are."""
+    machines = Path(__file__).parents[3] / "fixtures/machines"
+    split, whole = (gpu.facts for gpu in probe(machines / "mi300x-cpx").accelerators)
+    assert (split["compute_partition"], split["memory_partition"], split["hive"]) == ("CPX", "NPS1", True)
+    assert [node["memory_bytes"] for node in split["nodes"]] == [206141652992 // 8] * 8
+    assert (whole["compute_partition"], [node["index"] for node in whole["nodes"]]) == ("SPX", [8])
+    first, second = (gpu.facts["nodes"][0] for gpu in probe(machines / "mi300x").accelerators)
+    assert (first["links"], second["links"], first["units"]) == ((3,), (2,), 304)
+
+
+def test_amd__device_id_tells_mi325x_from_mi300x() -> None:
+    """One code target, two parts."""
+    machines = Path(__file__).parents[3] / "fixtures/machines"
+    found = {name: probe(machines / name).accelerators[0] for name in ("mi300x", "mi325x")}
+
+    assert {gpu.arch for gpu in found.values()} == {"gfx942"}
+    assert {name: (gpu.facts["id"], gpu.name) for name, gpu in found.items()} == {
+        "mi300x": ("1002:74a1", "AMD Instinct MI300X"), "mi325x": ("1002:74a5", "AMD Instinct MI325X"),
+    }  # fmt: skip

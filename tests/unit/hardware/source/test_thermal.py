@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpfedge.hardware.source.root import Root
-from dpfedge.hardware.source.thermal import Zone, read_zone, read_zones
+from dpfedge.hardware.source.thermal import Zone, find_alerts, read_zone, read_zones, throttling
 
 CLASS = "sys/class/thermal"
 
@@ -94,3 +94,19 @@ def test_zones__without_names_or_without_any(tmp_path: Path) -> None:
     zone(tmp_path, 3, "", 40000)
 
     assert read(tmp_path) == {"thermal_zone3": 40.0}
+
+
+@pytest.mark.parametrize("state", [0, 1])
+def test_throttling__is_told_by_alerts_and_not_by_the_fan(tmp_path: Path, state: int) -> None:
+    """A running fan and a clock that is low are ordinary."""
+    for number, name, now in ((0, "pwm-fan", 3), (1, "devfreq-gpu-gpc-0", 18), (2, "gpu-throttle-alert", state)):
+        place = tmp_path / CLASS / f"cooling_device{number}"
+        place.mkdir(parents=True)
+        (place / "type").write_text(f"{name}\n")
+        (place / "cur_state").write_text(f"{now}\n")
+    root = Root(tmp_path)
+
+    alerts = find_alerts(root)
+    assert [alert.rpartition("/")[2] for alert in alerts] == ["cooling_device2"]
+    assert throttling(root, alerts) is bool(state)
+    assert find_alerts(Root(tmp_path / "none")) == ()
