@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from dpfedge.pipeline.prepare import prepare
 from dpfedge.runtime import Runtime
 
 __all__: list[str] = []
@@ -17,5 +18,6 @@ __all__: list[str] = []
 if __name__ == "__main__":
     package, board, signed, *folders = sys.argv[1:]
     trust = [Path(folder) for folder in folders] or None
-    with Runtime.open(package, board=board, allow_unsigned=signed == "unsigned", trust=trust):
+    prepared = prepare(package, board=board, allow_unsigned=signed == "unsigned", trust=trust, own=True)
+    with Runtime.open(prepared):
         print(time.monotonic_ns(), flush=True)

@@ -20,7 +20,7 @@ from dpfedge.package.fields import CONTROL
 from dpfedge.package.sidecar import SealRecord
 from dpfedge.pipeline.graph import Graph as PipelineGraph
 from dpfedge.pipeline.plan import PipelineFile
-from dpfedge.runtime.pipeline import is_file
+from dpfedge.pipeline.prepare import is_pipeline_file
 from dpfedge.signing import Trust, examine
 from dpfedge.store import locate
 from dpfedge.tensors import TensorSpec
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the manifest in one of three forms, or the bill of materials."""
-    if is_file(args.package):
+    if is_pipeline_file(args.package):
         if args.targets or args.sbom:
             where = "--targets" if args.targets else "--sbom"
             raise UsageError("a pipeline file has none", where=where, found=args.package, allowed="a package")

@@ -7,12 +7,16 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpfedge.cli.observing import add_observe_arguments
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
 from dpfedge.errors import UsageError
-from dpfedge.runtime import Answer, Runtime
-from dpfedge.runtime.pipeline import is_file
+from dpfedge.pipeline.prepare import is_pipeline_file, prepare
+from dpfedge.runtime import Runtime
+
+if TYPE_CHECKING:
+    from dpfedge.runtime import Answer
 
 NAME = "run"
 HELP = (
@@ -61,14 +65,15 @@ def run(args: argparse.Namespace) -> int:
         if value
     ]:
         raise UsageError("only for drawn graphs", where=given[0], found="--audio beside it", remedy="leave out one")
-    if is_file(args.package):
+    if is_pipeline_file(args.package):
         remedy = "give its inputs with --send STAGE.PORT=@FILE"
         raise UsageError("a drawn graph takes no --audio", where=str(args.package), remedy=remedy)
     if not args.audio.is_file():
         raise UsageError("no such audio file", where="--audio", found=str(args.audio))
     if args.out and not args.out.absolute().parent.is_dir():
         raise UsageError("no such folder", where="--out", found=str(args.out.parent), remedy="make the folder first")
-    with Runtime.open(args.package, board=args.board, **trust_options(args)) as runtime:
+    prepared = prepare(args.package, board=args.board, own=True, **trust_options(args))
+    with Runtime.open(prepared) as runtime:
         answer = runtime.ask(args.audio)
     if args.out and len(answer.samples):
         answer.save(args.out)

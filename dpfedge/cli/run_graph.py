@@ -16,8 +16,8 @@ from dpfedge.cli.trusting import trust_options
 from dpfedge.errors import LinkError, UsageError
 from dpfedge.package import open_package
 from dpfedge.pipeline.flow import Output
+from dpfedge.pipeline.prepare import is_pipeline_file
 from dpfedge.runtime import Pipeline
-from dpfedge.runtime.pipeline import is_file
 from dpfedge.stage.api import Kind
 from dpfedge.stage.ports import Port
 from dpfedge.store import locate
@@ -28,7 +28,7 @@ __all__ = ["is_drawn", "run_graph"]
 
 def is_drawn(package: Path) -> bool:
     """Whether it is a pipeline file, or a package whose links are drawn."""
-    if is_file(package):
+    if is_pipeline_file(package):
         return True
     with open_package(locate(package).path, check="fast") as opened:
         return "links" in opened.manifest.pipeline

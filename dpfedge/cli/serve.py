@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="dpfedge: %(levelname)s %(name)s: %(message)s")
     _check_address(args)
     # before the port and the web server: a package that does not fit this machine is refused at once
-    prepared = prepare(args.package, board=args.board, check=args.check, **trust_options(args))
+    prepared = prepare(args.package, board=args.board, check=args.check, own=True, **trust_options(args))
     with contextlib.closing(prepared):
         _listen(args, prepared)
     return 0

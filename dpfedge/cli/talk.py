@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from dpfedge.runtime import AsyncRuntime
 
     # before the sound card: a package that is refused is refused on every machine, and the stages' parent warms up
-    prepared = prepare(args.package, board=args.board, **trust_options(args))
+    prepared = prepare(args.package, board=args.board, own=True, **trust_options(args))
     with ExitStack() as refused:
         refused.callback(prepared.close)
         card = SoundCard(args.input, args.output)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpfedge.pipeline.plan import Plan
     from dpfedge.store import Installed, Located
 
-__all__ = ["Prepared", "PreparedFile", "prepare", "prepare_file"]
+__all__ = ["Prepared", "PreparedFile", "is_pipeline_file", "prepare", "prepare_file"]
 
 
 class Prepared(NamedTuple):
@@ -72,6 +72,11 @@ class PreparedFile(NamedTuple):
             self.plan.bound.close()
 
 
+def is_pipeline_file(path: str | Path) -> bool:
+    """Whether a path names a pipeline file, not a package: by its suffix."""
+    return os.path.splitext(path)[1] in (".yaml", ".yml")
+
+
 @names_shortage
 def prepare_file(path: Path, *, board: str = "auto", **options: Any) -> PreparedFile:
     """As `prepare`, for a pipeline file; `options` are those of `prepare`, for the package that the file names.
@@ -104,17 +109,19 @@ def prepare(
     check: Literal["fast", "full"] = "full",
     allow_unsigned: bool = False,
     trust: Sequence[Path] | None = None,
+    own: bool = False,
 ) -> Prepared:
     """Start the parent of the stages and bind `package`, a file or the name of an installed one.
 
     `check` is for a file from outside the store, where nobody has compared its bytes with their digests yet: `full`
     compares what is parsed at once and the weights beside the stages' start, `fast` only header and manifest.
+    `own`: this process is a command of dpfedge, with no application in it; the parent is then forked off it.
 
     BindError, BoardError, PackageError or StoreError as found; SignatureError unless a key of the directories `trust`
     (None: those of `dpfedge.signing.trust.trust_folders`) has signed it; `allow_unsigned` makes a line on stderr of
     that.
     """
-    zygote = Zygote()
+    zygote = Zygote(own=own)
     try:
         # imported beside the parent's own imports, which take longer
         from dpfedge.binding import bind_here

@@ -35,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of `python -m dpfedge.pipeline.zygote FD PARENT`."""
     fd, parent = (int(text) for text in (sys.argv[1:] if argv is None else argv))
     control = socket.socket(fileno=fd)
+    Path("/proc/self/comm").write_text("dpf-zygote")  # one that was forked has its parent's command line
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # blocked by whoever started this
     _warm()

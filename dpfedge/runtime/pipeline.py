@@ -17,7 +17,7 @@ from dpfedge.errors import StageDied, UsageError
 from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.flow import Flow, Output
 from dpfedge.pipeline.observer import Observe
-from dpfedge.pipeline.prepare import Prepared, PreparedFile, prepare, prepare_file
+from dpfedge.pipeline.prepare import Prepared, PreparedFile, is_pipeline_file, prepare, prepare_file
 from dpfedge.pipeline.shortage import beside
 from dpfedge.runtime.dispatcher import Dispatcher
 from dpfedge.runtime.options import Limits
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpfedge.backend.api import Array
     from dpfedge.stage.ports import Port
 
-__all__ = ["AsyncPipeline", "Pipeline", "Request", "is_file"]
+__all__ = ["AsyncPipeline", "Pipeline", "Request"]
 
 
 class AsyncPipeline:
@@ -127,13 +127,8 @@ class AsyncPipeline:
         await self.close()
 
 
-def is_file(path: str | Path) -> bool:
-    """Whether a path names a pipeline file, not a package: by its suffix."""
-    return Path(path).suffix in (".yaml", ".yml")
-
-
 def _prepare(path: str | Path, board: str, options: Mapping[str, Any]) -> Prepared | PreparedFile:
-    if is_file(path):
+    if is_pipeline_file(path):
         return prepare_file(Path(path), board=board, **options)
     return prepare(path, board=board, **options)
 

@@ -55,7 +55,7 @@ class Runtime(SyncRuntime):
     @classmethod
     def open(
         cls,
-        package: str | Path,
+        package: str | Path | Prepared,
         *,
         board: str = "auto",
         check: Literal["fast", "full"] = "full",
@@ -65,9 +65,13 @@ class Runtime(SyncRuntime):
         """Bind `package` to `board`, start its stages, and return when every one is warm; use it as a context manager.
 
         BindError, BoardError or PackageError as found, SignatureError unless a key in one of the directories `trust`
-        has signed it or `allow_unsigned` is set; StageError names a stage that cannot start.
+        has signed it or `allow_unsigned` is set; StageError names a stage that cannot start. A package that `prepare`
+        bound before is taken over as it is.
         """
-        prepared = prepare(package, board=board, check=check, allow_unsigned=allow_unsigned, trust=trust)
+        if isinstance(package, Prepared):
+            prepared = package
+        else:
+            prepared = prepare(package, board=board, check=check, allow_unsigned=allow_unsigned, trust=trust)
         try:
             return cls._open(prepared)
         except BaseException:

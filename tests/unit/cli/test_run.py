@@ -44,6 +44,7 @@ class ToyRuntime:
 def question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file; nobody reads it here."""
     monkeypatch.setattr(run, "Runtime", ToyRuntime)
+    monkeypatch.setattr(run, "prepare", lambda package, **options: SimpleNamespace(package=package, options=options))
     path = tmp_path / "q.wav"
     path.write_bytes(b"")
     return path
@@ -58,8 +59,8 @@ def test_run__prints_both_and_saves_the_speech(question: Path, capsys: Output) -
     with wave.open(str(out)) as wav:
         assert (wav.getframerate(), wav.getnframes()) == (8000, 8)
     opened = ToyRuntime.opened
-    assert (opened.package, opened.audio, opened.closed) == (Path("x.dpfbin"), question, True)
-    assert opened.options["board"] == "host"
+    assert (opened.package.package, opened.audio, opened.closed) == (Path("x.dpfbin"), question, True)
+    assert (opened.package.options["board"], opened.package.options["own"]) == ("host", True)
 
 
 def test_run__as_json(question: Path, capsys: Output) -> None:

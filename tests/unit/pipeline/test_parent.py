@@ -68,3 +68,61 @@ def test_stop__kills_a_parent_that_does_not_listen(tmp_path: Path, monkeypatch: 
     one.stop(0.05)
 
     assert one.process.returncode == -9
+
+
+OWN = """
+import os, signal, sys, threading
+from dpfedge.pipeline.parent import Zygote
+kept = os.open("/dev/zero", os.O_RDONLY)
+{before}
+one = Zygote(own=True)
+pid = one.process.pid
+{after}
+"""
+CLOSED = "one.control.close(); print(one.process.wait(60), one.process.wait(60))"
+
+
+def own(before: str = "pass", after: str = CLOSED) -> str:
+    """What a new process prints whose zygote is its own."""
+    code = OWN.format(before=before, after=after)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def test_zygote__of_an_own_process_is_forked_off_it() -> None:
+    """It is the same program, and ends when its socket is closed."""
+    same = "print(open(f'/proc/{pid}/cmdline').read() == open('/proc/self/cmdline').read());"
+
+    assert own(after=same + CLOSED) == "True\n0 0"
+
+
+def test_zygote__of_an_own_process_with_threads_is_started_anew() -> None:
+    """A fork would lose them, and whatever they hold."""
+    thread = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    same = "print(open(f'/proc/{pid}/cmdline').read() == open('/proc/self/cmdline').read());"
+
+    assert own(before=thread, after=same + CLOSED) == "False\n0 0"
+
+
+def test_zygote__forked_holds_no_descriptor_of_its_parent() -> None:
+    """A port that its parent closes is free; the terminal is the parent's."""
+    wait = "import time\nwhile not os.readlink(f'/proc/{pid}/fd/0') == '/dev/null': time.sleep(0.01)\ntime.sleep(0.2)\n"
+    held = "print('/dev/zero' in [os.readlink(f'/proc/{pid}/fd/{fd}') for fd in os.listdir(f'/proc/{pid}/fd')]);"
+
+    assert own(after=wait + held + CLOSED) == "False\n0 0"
+
+
+def test_zygote__forked_is_not_ended_by_ctrl_c() -> None:
+    """Neither early nor late; and this process hears it again."""
+    early = "os.kill(pid, signal.SIGINT)\n" + CLOSED
+    mask = "\nprint(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+
+    assert own(after=early + mask) == "0 0\nFalse"
+
+
+def test_stop__kills_a_forked_one_that_does_not_listen() -> None:
+    """After the grace it is gone; a second kill is nothing."""
+    stopped = "os.kill(pid, signal.SIGSTOP); one.stop(0.05); one.process.kill(); print(one.process.returncode)"
+
+    assert own(after=stopped) == "-9"

@@ -24,7 +24,8 @@ from dpfedge.store import Installed, Store
 class ToyZygote:
     made: list[ToyZygote]
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool = False) -> None:
+        self.own = own
         self.stopped: list[float] = []
         ToyZygote.made.append(self)
 
@@ -51,6 +52,15 @@ def test_prepare__that_fails_ends_the_zygote_at_once(tmp_path: Path) -> None:
             prepare(package)
 
     assert [zygote.stopped for zygote in ToyZygote.made] == [[0.0], [0.0]]
+
+
+def test_prepare__in_a_process_of_dpfedges_own(tmp_path: Path) -> None:
+    """The parent of the stages is told, and only then."""
+    for own in (True, False):
+        with pytest.raises((DpfError, OSError)):
+            prepare(tmp_path / "missing", own=own)
+
+    assert [zygote.own for zygote in ToyZygote.made] == [True, False]
 
 
 def test_prepare__a_misspelt_check_is_none() -> None:
@@ -252,7 +262,7 @@ def test_parent_of_stages__is_started_before_anything_is_imported() -> None:
         "import sys\n"
         "from dpfedge.pipeline import parent, prepare\n"
         "from dpfedge.runtime import Runtime\n"
-        "def start():\n"
+        "def start(own):\n"
         "    heavy = {'asyncio', 'cbor2', 'concurrent.futures', 'dataclasses', 'logging', 'numpy', 'pathlib'}\n"
         "    sys.exit(str(sorted(heavy & set(sys.modules)) or ''))\n"
         "prepare.Zygote = start\n"

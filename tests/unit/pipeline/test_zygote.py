@@ -50,6 +50,15 @@ def test_environment__keeps_libraries_quiet() -> None:
     assert (found["PATH"], found["OMP_NUM_THREADS"], found["ORT_DISABLE_TELEMETRY"]) == ("/bin", "1", "1")
 
 
+def test_zygote__has_a_name(started: Zygote) -> None:
+    """Forked or started, `ps` and `top` tell it from its parent."""
+    send_message(started.control, {"folder": None, "arena": ""}, [os.open(os.devnull, os.O_RDONLY)])
+    while (comm := Path(f"/proc/{started.process.pid}/comm").read_text()) == "python\n":
+        select.select([], [], [], 0.01)
+
+    assert comm == "dpf-zygote\n"
+
+
 def test_zygote__ends_when_its_socket_closes(started: Zygote) -> None:
     """At any time, also while it imports."""
     started.control.close()
