@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpfedge.cli import route_kernel
+from dpfedge.cli import route_fingerprint, route_kernel
 from dpfedge.errors import NoInstance, UsageError
 from dpfedge.routing.key import BITS, encode, hash_key, mark_of, slot_of
 
@@ -29,6 +29,7 @@ examples:
   dpfedge route explain --model llm --user alice --session-ms 1735689600000 --instances instances.json
   dpfedge route replay route.log                            exit code 1: a line is not as the rules say
 {route_kernel.EXAMPLES}
+{route_fingerprint.EXAMPLES}
 
 `explain` reads the table that this host's router publishes (route/table in $XDG_RUNTIME_DIR/dpfedge), or the one of
 `--table FILE`, or makes one of `--instances FILE`. Where nobody publishes one it looks at this machine's devices, once,
@@ -41,7 +42,7 @@ _SHOWN = 20  # differences that are printed; `--json` has all
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(
-        dest="action", metavar="key|table|explain|replay|attach|detach|status", required=True
+        dest="action", metavar="key|table|explain|replay|fingerprint|attach|detach|status", required=True
     )
     key = actions.add_parser("key", help="the hash and the table slot of a session")
     explain = actions.add_parser("explain", help="the instance of a session, its health, and why it is that one")
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     table.add_argument("--instances", type=Path, required=True, metavar="FILE", help="JSON: [{name, weight}, …]")
     table.add_argument("--bits", default=str(BITS), metavar="B", help=f"2**B table slots (default: {BITS})")
     replay.add_argument("log", type=Path, metavar="LOG", help="what a router wrote")
+    route_fingerprint.add_action(actions)
     route_kernel.add_actions(actions)
     for one in (key, explain, table, replay):
         one.add_argument("--json", action="store_true", help="print one JSON object")
@@ -67,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry out one action."""
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "key": _key, "table": _table, "explain": _explain, "replay": _replay,
+        "fingerprint": route_fingerprint.fingerprint,
         "attach": route_kernel.attach, "detach": route_kernel.detach, "status": route_kernel.status,
     }  # fmt: skip
     return actions[args.action](args)

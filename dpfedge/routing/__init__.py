@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpfedge.routing.fingerprint import Fingerprint, Fingerprints, Privacy
     from dpfedge.routing.health import Health, MemoryPressure, Rule, Sample
     from dpfedge.routing.instances import Instance, read_instances, weigh
     from dpfedge.routing.key import encode, hash_key, mark_of, slot_of
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Change",
     "Decision",
+    "Fingerprint",
+    "Fingerprints",
     "Health",
     "Instance",
     "MemoryPressure",
+    "Privacy",
     "Published",
     "Publisher",
     "Replayed",
@@ -42,6 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    **dict.fromkeys(("Fingerprint", "Fingerprints", "Privacy"), "fingerprint"),
     **dict.fromkeys(("Health", "MemoryPressure", "Rule", "Sample"), "health"),
     **dict.fromkeys(("Instance", "read_instances", "weigh"), "instances"),
     **dict.fromkeys(("encode", "hash_key", "mark_of", "slot_of"), "key"),

@@ -19,6 +19,7 @@ SHOWN = {
     "dpfedge/cli/replay.py": "when a recording was made",
     "dpfedge/pipeline/flight.py": "when a recording was made",
     "dpfedge/routing/log.py": "the time of a line",
+    "dpfedge/routing/salt.py": "which day a salt is of; another day only ends it, and it ends without one too",
     "dpfedge/serve/http/chat.py": "`created` of a chat completion",
     "dpfedge/serve/provider.py": "`created` of a model",
     "dpfedge/serve/traces.py": "the times of spans",
