@@ -13,7 +13,7 @@ from dpfedge.binding.bound import Bound, Refusal
 from dpfedge.binding.devices import Found
 from dpfedge.binding.explain import compile_for, refusal_lines
 from dpfedge.binding.whitelist import Facts, evaluate, gib
-from dpfedge.errors import BindError
+from dpfedge.errors import BindError, UsageError
 from dpfedge.hardware.board import Board, BoardDevice
 from dpfedge.package.manifest import Target
 from dpfedge.package.reader import Package
@@ -25,8 +25,10 @@ def bind(package: Package, board: Board, found: Found, *, allow_fallback: Sequen
     """Choose the first target of the package, in its order, that a device here may run; every target is judged.
 
     When the board has the hardware of an earlier target but software for it is missing, a target of another backend is
-    taken only if `allow_fallback` names that backend. BindError carries every refusal in `refusals`.
+    taken only if `allow_fallback` names that backend. BindError carries every refusal in `refusals`; UsageError names a
+    fallback that the package has no target for.
     """
+    _check_fallbacks(package, allow_fallback)
     refusals: list[Refusal] = []
     blocked: Refusal | None = None
     chosen: tuple[Target, Device, str | None] | None = None
@@ -49,6 +51,16 @@ def bind(package: Package, board: Board, found: Found, *, allow_fallback: Sequen
     devices = dict.fromkeys(target.models, device)
     backend = found.backends[target.backend]
     return Bound(package, board, target, backend, devices, tuple(refusals), degraded, tuple(also))
+
+
+def _check_fallbacks(package: Package, allowed: Sequence[str]) -> None:
+    backends = dict.fromkeys(target.backend for target in package.manifest.targets)
+    for name in allowed:
+        if name not in backends:
+            raise UsageError(
+                "no target of the package is for this backend", where="--allow-fallback", found=name,
+                allowed=", ".join(backends),
+            )  # fmt: skip
 
 
 def _judge(target: Target, board: Board, found: Found) -> tuple[Device | None, list[Refusal]]:

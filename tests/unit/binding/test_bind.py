@@ -11,7 +11,7 @@ import pytest
 
 from dpfedge.binding import Refusal
 from dpfedge.binding.bind import bind
-from dpfedge.errors import BindError
+from dpfedge.errors import BindError, UsageError
 from dpfedge.hardware.board import Board, load_board
 from dpfedge.package import Package
 
@@ -243,6 +243,14 @@ def test_fallback__when_the_operator_allows_it(build: Build, parts: Any) -> None
     assert bound.degraded == (
         "cpu instead of: target gpu: backend: wanted jetson; found cpu; pip install dpfedge-jetson"
     )
+
+
+def test_fallback__that_the_package_has_no_target_for(build: Build, host: Board, parts: Any) -> None:
+    """A misspelt name allows nothing, and says so."""
+    package = build(*(parts.target(*item) for item in ORIN_FIRST))
+
+    with pytest.raises(UsageError, match="for this backend; found cup; allowed jetson, cpu"):
+        bind(package, host, parts.found(parts.CPU), allow_fallback=["cup"])
 
 
 def test_fallback__is_none_where_the_board_lacks_the_hardware(build: Build, host: Board, parts: Any) -> None:
