@@ -7,6 +7,7 @@ The optimiser runs once here, so that loading on the board runs none of it. It c
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
 from dpfedge_cpu.patterns import kernels
 from dpfedge_cpu.session import mapped_errors, runtime, session_options
 
-__all__ = ["lower"]
+__all__ = ["lower", "lower_plain"]
 
 _BLOCKED = ("x86-64-v3", "x86-64-v4")  # CPUs with blocked kernels
 _SLOWER = ("SkipLayerNormFusion",)  # its operator is eight times slower than the two it replaces
@@ -49,6 +50,26 @@ def lower(request: LowerRequest) -> LoweredGraph:
         decisions.append(
             (f"layout=nchwc,{request.arch}{lines}", "convolutions read blocks as wide as this CPU's vector")
         )
+    return _finished(request, model, decisions)
+
+
+def lower_plain(
+    request: LowerRequest, change: Callable[[onnx.ModelProto], Sequence[tuple[str, str]]] | None = None
+) -> LoweredGraph:
+    """`request.onnx` for a provider that is not on this machine: what is true of every device, and no CPU's layout.
+
+    Constants are folded and what has no effect is gone; fusions wait for the provider (`Providers.level`). `change` may
+    rewrite the graph after that and returns the decisions it took.
+    """
+    model = _optimise(request, onnx.ModelProto.FromString(request.onnx), "ENABLE_BASIC")
+    _name_apart(model)
+    separate(model)
+    rule = "layouts and fusions belong to the device's provider, which has them when it loads the graph"
+    decisions = [("optimiser=ENABLE_BASIC", rule), *(change(model) if change is not None else ())]
+    return _finished(request, model, decisions)
+
+
+def _finished(request: LowerRequest, model: onnx.ModelProto, decisions: Sequence[tuple[str, str]]) -> LoweredGraph:
     canonical(model)
     hoist(model, partial(is_weight, packed=True))
     inputs, outputs = graph_ports(model, f"graph {request.name}")

@@ -3,7 +3,8 @@
 
 Weights are read where the package maps them, inputs and outputs where the caller keeps them; nothing here copies a
 tensor.
-It optimises nothing: graphs were optimised when the package was compiled.
+It optimises nothing: graphs were optimised when the package was compiled. Other providers than the CPU's are opened in
+`provider.py`, and what they need of a binding is in `placed.py`.
 """
 
 from __future__ import annotations
@@ -25,29 +26,43 @@ from dpfedge.tensors import TensorSpec
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["CpuBinding", "CpuExecutable", "forget_pages", "open_session", "runtime"]
+__all__ = [
+    "CpuBinding",
+    "CpuExecutable",
+    "address_of",
+    "forget_pages",
+    "graph_options",
+    "mapped_errors",
+    "open_session",
+    "runtime",
+    "session_options",
+]
 
 _SPIN_US = "50"  # waking a worker takes about 20 µs, and a step of a language model has 570 operators
 
 
-def runtime() -> Any:
-    """onnxruntime, imported with its telemetry off: otherwise it writes a database into the user's cache."""
+def runtime(backend: str = "cpu") -> Any:
+    """onnxruntime, imported with its telemetry off: otherwise it writes a database into the user's cache.
+
+    Unavailable, naming `backend`, where it is not installed.
+    """
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
     except ImportError as error:
         raise Unavailable(
-            "onnxruntime is not installed", where="backend cpu", remedy="pip install dpfedge-cpu"
+            "onnxruntime is not installed", where=f"backend {backend}", remedy=f"pip install dpfedge-{backend}"
         ) from error
     return onnxruntime
 
 
-# an operator, a version or a dtype of one that this onnxruntime was not built with
+# an operator, a version or a dtype of one that this onnxruntime, or its provider, was not built with
 _LACKING = (
     "NOT_IMPLEMENTED",
     "is not a registered function/op",
     "is under development",
     "Unsupported model IR version",
+    "has been explicitly disabled by the user",
 )
 
 
@@ -99,8 +114,8 @@ def session_options(budget: Budget, *, log_level: int = 3) -> onnxruntime.Sessio
     return options
 
 
-def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSession:
-    """A session over `graph`; its weights are pages of the package, shared by every process that maps it."""
+def graph_options(graph: GraphView, budget: Budget) -> onnxruntime.SessionOptions:
+    """The options of a session over `graph`: those all share, the graph's own, and its weights where they lie."""
     options = session_options(budget)
     for key, value in graph.options.get("session", {}).items():
         options.add_session_config_entry(key, value)
@@ -112,6 +127,12 @@ def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSessi
         options.add_external_initializers_from_files_in_memory(
             list(graph.weights), views, [view.nbytes for view in views]
         )
+    return options
+
+
+def open_session(graph: GraphView, budget: Budget) -> onnxruntime.InferenceSession:
+    """A session over `graph`; its weights are pages of the package, shared by every process that maps it."""
+    options = graph_options(graph, budget)
     with mapped_errors(f"graph {graph.name}"):
         session = runtime().InferenceSession(bytes(graph.code), options, providers=["CPUExecutionProvider"])
     for view in graph.weights.values():
@@ -128,7 +149,7 @@ def forget_pages(view: memoryview) -> None:
     mapping = view.obj
     if not isinstance(mapping, mmap.mmap) or not memoryview(mapping).readonly:
         return
-    start = _address(np.frombuffer(view, np.uint8)) - _address(np.frombuffer(mapping, np.uint8))
+    start = address_of(np.frombuffer(view, np.uint8)) - address_of(np.frombuffer(mapping, np.uint8))
     aligned = start - start % mmap.PAGESIZE
     mapping.madvise(mmap.MADV_DONTNEED, aligned, view.nbytes + start - aligned)
 
@@ -189,10 +210,10 @@ class CpuBinding:
         if bound is array:
             return
         self._check(self._ports, name, array)
-        address = _address(array)
-        if bound is None or _address(bound) != address or bound.shape != array.shape:
+        if bound is None or address_of(bound) != address_of(array) or bound.shape != array.shape:
+            device, number, address = self._place(name, array, written=False)
             with mapped_errors(self._where):
-                self._io.bind_input(name, "cpu", 0, array.dtype, array.shape, address)
+                self._io.bind_input(name, device, number, array.dtype, array.shape, address)
         self._bound[name] = array
 
     def set_output(self, name: str, array: Array | None) -> None:
@@ -201,8 +222,9 @@ class CpuBinding:
             self._fixed.pop(name, None)
             return
         self._check(self._outputs, name, array)
+        device, number, address = self._place(name, array, written=True)
         with mapped_errors(self._where):
-            self._io.bind_output(name, "cpu", 0, array.dtype, array.shape, _address(array))
+            self._io.bind_output(name, device, number, array.dtype, array.shape, address)
         self._fixed[name] = array
 
     def link(self, output: str, input: str) -> None:
@@ -249,6 +271,10 @@ class CpuBinding:
         value = self._values[self._results[name]]
         return _view(value.data_ptr(), value.shape(), self._outputs[name].numpy)
 
+    def _place(self, name: str, array: Array, *, written: bool) -> tuple[str, int, int]:
+        """Where the provider reads input `name`, or writes output `name`: kind of memory, number of device, address."""
+        return "cpu", 0, address_of(array)
+
     def _allocate(self, names: Iterable[str]) -> None:
         for name in names:
             self._io.bind_output(name, "cpu", 0)
@@ -271,7 +297,8 @@ _memory.restype = ctypes.py_object
 _memory.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
+    """Where its first element lies in this process."""
     return int(array.__array_interface__["data"][0])
 
 

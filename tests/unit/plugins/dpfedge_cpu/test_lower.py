@@ -10,10 +10,11 @@ import onnx
 import onnxruntime
 import pytest
 from dpfedge_cpu import CpuBackend
-from dpfedge_cpu.lower import sign_weights
+from dpfedge_cpu.lower import lower_plain, sign_weights
 from made_graphs import loaded, lowered
 from onnx import TensorProto, helper, numpy_helper
 
+from dpfedge.backend.api import LowerRequest
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.compiler.nodes import MICROSOFT, Nodes
 from dpfedge.errors import BackendError
@@ -179,3 +180,23 @@ def levels(*asked: int) -> onnx.ModelProto:
 def found_levels(model: onnx.ModelProto) -> list[int]:
     """Those of a model."""
     return [a.i for node in model.graph.node for a in node.attribute if a.name == "accuracy_level"]
+
+
+def test_lower_plain__has_no_layout_of_a_cpu() -> None:
+    """Constants are folded, blocked kernels and fusions are not there, and `change` has the last word."""
+    nodes = Nodes("plain")
+    two = nodes.add("Add", [nodes.constant("one", np.ones(1, np.float32)), "one"], "two")
+    nodes.add("Conv", ["x", nodes.constant("w", np.ones((16, 16, 3, 3), np.float32))], "c")
+    nodes.add("Mul", ["c", two], "y")
+    model = nodes.model([TensorSpec("x", "f32", (1, 16, 8, 8))], [TensorSpec("y", "f32", (1, 16, 6, 6))])
+    request = LowerRequest("plain", model.SerializeToString(), "sm_90", frozenset())
+
+    def change(model: onnx.ModelProto) -> list[tuple[str, str]]:
+        model.graph.node[0].name = "changed"
+        return [("changed=1", "the test wants it")]
+
+    graph = lower_plain(request, change)
+
+    assert [node.op_type for node in onnx.ModelProto.FromString(graph.code).graph.node] == ["Conv", "Mul"]
+    assert [choice for choice, _ in graph.decisions] == ["optimiser=ENABLE_BASIC", "changed=1"]
+    assert graph.code == lower_plain(request, change).code
