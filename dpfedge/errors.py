@@ -263,9 +263,16 @@ class Cancelled(StageError):
 
 
 class DeadlineExceeded(StageError):
-    """The request's deadline passed before its answer was there; the stage that had it is named."""
+    """The request's deadline passed before its answer was there; the stage that had it is named.
+
+    `waited`: that stage was not at work, it waited for what another one owed it.
+    """
 
     http_status = 504
+
+    def __init__(self, what: str, *, waited: bool = False, **parts: object) -> None:
+        self.waited = waited
+        super().__init__(what, **parts)  # type: ignore[arg-type]
 
 
 class RouteError(DpfError):

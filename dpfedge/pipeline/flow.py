@@ -23,7 +23,6 @@ from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.pipeline.given import check_options, message_for, place_of
 from dpfedge.pipeline.messages import LinkMessage
-from dpfedge.pipeline.runner import WAITED
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.stage.failure import rebuild
 
@@ -290,7 +289,7 @@ class Flow:
             self._end(DeadlineExceeded("the deadline has passed", stage=silent[0], found=found, remedy=remedy))
             return
         inputs = [self._expired[name] for name in self._names if name in self._expired]
-        self._end(next((error for error in inputs if WAITED not in str(error.found)), inputs[0]))
+        self._end(next((error for error in inputs if not error.waited), inputs[0]))
 
     def _shut(self) -> None:
         self._on_closed(self.key)

@@ -22,10 +22,7 @@ from dpfedge.stage.api import TURN_STRIDE, Adjusts, Kind, Mode, Settles, Stage, 
 from dpfedge.stage.each import Each
 from dpfedge.stage.failure import describe
 
-__all__ = ["WAITED", "StageRunner"]
-
-WAITED = "it waited for input"
-"""Part of what a stage says that passed a deadline without anything to do."""
+__all__ = ["StageRunner"]
 
 _SPACE_WAIT_NS = 5_000_000
 _STARVED_AFTER, _LEAST = 16, 7
@@ -281,9 +278,10 @@ def _expired(active: _Active) -> bool:
 def _check_deadline(active: _Active, now: int) -> None:
     late = now - active.io.deadline_ns
     if active.io.deadline_ns and late >= 0:
-        waited = f", {WAITED}" if active.wait is Wait.INPUT and not active.io.inbox else ""
-        found, remedy = f"{late / 1e6:.1f} ms late{waited}", "allow more time, or ask for less"
-        raise DeadlineExceeded("the deadline has passed", found=found, remedy=remedy)
+        waited = active.wait is Wait.INPUT and not active.io.inbox
+        found = f"{late / 1e6:.1f} ms late" + (", it waited for input" if waited else "")
+        remedy = "allow more time, or ask for less"
+        raise DeadlineExceeded("the deadline has passed", waited=waited, found=found, remedy=remedy)
 
 
 def _reason(wait: object) -> Wait:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfedge import errors
-from dpfedge.errors import Busy, DpfError, NoInstance, StageError
+from dpfedge.errors import Busy, DeadlineExceeded, DpfError, NoInstance, StageError
 from dpfedge.limits import ERROR_PART_MAX_BYTES
 
 __all__ = ["describe", "raised", "rebuild"]
@@ -21,8 +21,13 @@ def describe(error: DpfError, stage: str) -> dict[str, Any]:
     """The map of an error that `stage` raised; long parts (a caller's own text) are cut to fit any link's slot."""
     parts = {name: getattr(error, name) for name in _PARTS}
     shown = {name: None if value is None else _cut(str(value)) for name, value in parts.items()}
-    extra = {"retry_after_s": error.retry_after_s} if isinstance(error, Busy) else {}
-    return {"stage": stage, "type": type(error).__name__, "what": _cut(error.what), **shown, **extra}
+    return {"stage": stage, "type": type(error).__name__, "what": _cut(error.what), **shown, **_own(error)}
+
+
+def _own(error: DpfError) -> dict[str, Any]:
+    if isinstance(error, Busy):
+        return {"retry_after_s": error.retry_after_s}
+    return {"waited": error.waited} if isinstance(error, DeadlineExceeded) else {}
 
 
 def raised(error: BaseException) -> str:
@@ -39,6 +44,8 @@ def rebuild(data: Mapping[str, Any]) -> DpfError:
         kind = StageError
     parts = {name: data[name] for name in _PARTS if data.get(name) is not None}
     what = str(data.get("what") or "failed")
+    if issubclass(kind, DeadlineExceeded):
+        return kind(what, stage=data.get("stage"), waited=bool(data.get("waited")), **parts)
     if issubclass(kind, StageError):
         return kind(what, stage=data.get("stage"), **parts)
     if issubclass(kind, Busy):

@@ -10,7 +10,17 @@ import cbor2
 import pytest
 
 from dpfedge import errors
-from dpfedge.errors import Busy, ContextLengthError, DpfError, InputError, LinkError, NoInstance, StageDied, StageError
+from dpfedge.errors import (
+    Busy,
+    ContextLengthError,
+    DeadlineExceeded,
+    DpfError,
+    InputError,
+    LinkError,
+    NoInstance,
+    StageDied,
+    StageError,
+)
 from dpfedge.limits import ERROR_PART_MAX_BYTES
 from dpfedge.stage.failure import describe, raised, rebuild
 
@@ -33,6 +43,15 @@ def test_error__survives_the_way(kind: type[DpfError]) -> None:
         assert type(after) is kind
         assert str(after) == str(before)
         assert after.http_status == before.http_status
+
+
+def test_deadline__says_whether_the_stage_waited() -> None:
+    """Whoever asks which of several stages was late needs the one that was at work."""
+    for waited in (True, False):
+        after = rebuild(cbor2.loads(cbor2.dumps(describe(DeadlineExceeded("late", waited=waited), "llm"))))
+
+        assert isinstance(after, DeadlineExceeded)
+        assert after.waited is waited
 
 
 def test_stage_error__names_the_stage_that_sent_it() -> None:
