@@ -107,7 +107,7 @@ class Flow:
         self.late = 0
         """Messages that arrived when nobody waited for them any more."""
         self.key = 0
-        self._expired: dict[str, DpfError] = {}
+        self._expired: dict[str, DeadlineExceeded] = {}
         self._open()
         budget_ns = engine.graph.budgets.request_ns
         seconds = budget_ns / 1e9 if deadline_s is None and budget_ns else deadline_s
