@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.backend.api import Budget, GraphView
-from dpfedge.errors import Unavailable, Unsupported
+from dpfedge.errors import BackendError, Unavailable, Unsupported
 from dpfedge_cpu.session import forget_pages, graph_options, mapped_errors, runtime
 
 if TYPE_CHECKING:
@@ -105,8 +105,9 @@ def open_on(
         with mapped_errors(f"graph {graph.name}"):
             # enable_fallback: else its Python wrapper prints a line and goes on with the CPU
             session = ort.InferenceSession(bytes(graph.code), options, names, told, enable_fallback=0)
-    except Unsupported:
-        if not recorded:  # the CPU was refused, perhaps because there was nothing else
+    except BackendError as error:
+        # the CPU was refused, perhaps for want of anything else; MIGraphX raises where CUDA writes a line to stderr
+        if (isinstance(error, Unsupported) and not recorded) or "Failed to load library" in str(error):
             _check_loads(wanted, providers)
         raise
     up = session.get_providers()
