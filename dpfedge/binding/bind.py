@@ -12,7 +12,7 @@ from dpfedge.backend.api import ABI, Device
 from dpfedge.binding.bound import Bound, Refusal
 from dpfedge.binding.devices import Found
 from dpfedge.binding.explain import compile_for, refusal_lines
-from dpfedge.binding.whitelist import Facts, evaluate, gib
+from dpfedge.binding.whitelist import Facts, evaluate, for_board, gib
 from dpfedge.errors import BindError, UsageError
 from dpfedge.hardware.board import Board, BoardDevice
 from dpfedge.package.manifest import Target
@@ -39,7 +39,7 @@ def bind(package: Package, board: Board, found: Found, *, allow_fallback: Sequen
         if chosen is not None:
             also += [target.id] if device is not None else []
         elif device is None:
-            blocked = blocked or _missing_software(target, board, reasons)
+            blocked = blocked or _missing_software(target, board, found, reasons)
         elif blocked is None or target.backend in allow_fallback:
             chosen = target, device, f"{target.backend} instead of: {blocked}" if blocked else None
         else:
@@ -76,6 +76,8 @@ def _judge(target: Target, board: Board, found: Found) -> tuple[Device | None, l
             return device, []
         if not closest or len(refusals) < len(closest):
             closest = refusals
+    if not closest and not for_board(target.whitelist, board.id):  # nobody asked its backend for devices
+        return None, list(_device_refusals(target, Facts(board.id, "", "", frozenset(), 0), "none"))[:1]
     return None, closest or [_no_device(target, found)]
 
 
@@ -142,21 +144,24 @@ def _facts(board: Board, device: Device) -> Facts:
     return Facts(board.id, device.kind, device.arch, device.features, device.memory_bytes, device.drivers)
 
 
-def _missing_software(target: Target, board: Board, reasons: Sequence[Refusal]) -> Refusal | None:
+def _missing_software(target: Target, board: Board, found: Found, reasons: Sequence[Refusal]) -> Refusal | None:
     """The refusal, when the board's own devices could run the target and only a plugin is missing."""
     software = next((reason for reason in reasons if reason.field in ("backend", "backend_abi", "device")), None)
     if software is None:
         return None
     devices = [device for device in board.devices if target.backend in device.backends]
-    return software if any(_documented_fit(target, board, device) for device in devices) else None
+    return software if any(_documented_fit(target, board, found, device) for device in devices) else None
 
 
-def _documented_fit(target: Target, board: Board, device: BoardDevice) -> bool:
+def _documented_fit(target: Target, board: Board, found: Found, device: BoardDevice) -> bool:
     # a driver comes with the software that is missing, so nobody knows yet whether its version will do
-    return all(term.field == "driver" for term in evaluate(target.whitelist, _documented(board, device)))
+    return all(term.field == "driver" for term in evaluate(target.whitelist, _documented(board, found, device)))
 
 
-def _documented(board: Board, device: BoardDevice) -> Facts:
+def _documented(board: Board, found: Found, device: BoardDevice) -> Facts:
+    own = next((own for own in found.devices if own.kind.startswith("cpu.")), None)
+    if device.kind == "cpu" and own is not None:  # a CPU of whatever kind is found
+        return _facts(board, own)
     memory = device.memory_bytes or board.memory_bytes or 0
     return Facts(board.id, device.kind, device.arch or "unknown", device.features, memory)
 

@@ -17,10 +17,12 @@ from dpfedge.binding.bind import bind
 from dpfedge.binding.bound import Bound
 from dpfedge.binding.devices import Found, find_devices
 from dpfedge.binding.seal import Vouch, attach_seal
+from dpfedge.binding.whitelist import for_board
 from dpfedge.errors import FormatError
 from dpfedge.hardware.board import AUTO, Board, find_board
 from dpfedge.hardware.probe import Machine, probe
 from dpfedge.hardware.sysroot import machine_root
+from dpfedge.package.manifest import Target
 from dpfedge.package.reader import Package
 from dpfedge.plugin.manager import load_plugins
 
@@ -36,16 +38,29 @@ class Here:
     found: Found
 
 
-def look(board: str = AUTO, *, sysroot: str | Path = "/", registry: Registry | None = None) -> Here:
+def look(
+    board: str = AUTO,
+    *,
+    sysroot: str | Path = "/",
+    registry: Registry | None = None,
+    targets: Sequence[Target] | None = None,
+) -> Here:
     """Probe the machine below `sysroot` (a folder, or the tar file of a recording) and find its board and devices.
 
-    BoardError when it is not `board`.
+    With `targets`, devices of only those backends that one of them needs on this board. BoardError when it is not
+    `board`.
     """
     with machine_root(sysroot) as root:
         machine = probe(root)
         chosen = find_board(board, machine)
+        wanted = None if targets is None else _wanted(targets, chosen)
         with known_machine(root, machine):
-            return Here(machine, chosen, find_devices(load_plugins() if registry is None else registry, root))
+            found = find_devices(load_plugins() if registry is None else registry, root, wanted)
+            return Here(machine, chosen, found)
+
+
+def _wanted(targets: Sequence[Target], board: Board) -> set[str]:
+    return {target.backend for target in targets if for_board(target.whitelist, board.id)}
 
 
 def bind_here(
@@ -67,6 +82,6 @@ def bind_here(
         raise FormatError(
             "a sidecar, not a package", where=str(package.path), remedy="name the package that it lies beside"
         )
-    here = look(board, sysroot=sysroot, registry=registry)
+    here = look(board, sysroot=sysroot, registry=registry, targets=package.manifest.targets)
     bound = bind(package, here.board, here.found, allow_fallback=allow_fallback)
     return attach_seal(bound, check=check, vouch=vouch) if sidecar and str(sysroot) == "/" else bound

@@ -15,7 +15,7 @@ from dpfedge.errors import FormatError
 from dpfedge.hardware.architecture import runs
 from dpfedge.package.expression import split_bound, version_key
 
-__all__ = ["Expression", "Facts", "Term", "evaluate", "gib", "show"]
+__all__ = ["Expression", "Facts", "Term", "evaluate", "for_board", "gib", "show"]
 
 Expression: TypeAlias = Sequence[Any]
 """`(operator, argument, …)` as in `dpfedge.package.expression`."""
@@ -50,6 +50,12 @@ def evaluate(expression: Expression, facts: Facts) -> tuple[Term, ...]:
     Every term is looked at once. FormatError on an operator outside the grammar.
     """
     return _against(expression, facts, True)
+
+
+def for_board(expression: Expression, board: str) -> bool:
+    """Whether some device of `board` could be accepted, as far as the board's id tells: what can be said unasked."""
+    terms = expression[1:] if expression[0] == "and" else [expression]
+    return all(board in term[1:] for term in terms if term[0] == "board")
 
 
 def _against(expression: Expression, facts: Facts, wanted: bool) -> tuple[Term, ...]:

@@ -231,7 +231,8 @@ def _best(machine: Machine) -> Board:
     # Choosing reads every board's `match`; the rest is checked of the chosen one alone, to stay within the bind time.
     found: list[tuple[tuple[int, int], Path]] = []
     for path in board_files().values():
-        if (match := _match(match_terms(path), machine)).ok:
+        terms = match_terms(path)
+        if "asked" not in terms and (match := _match(terms, machine)).ok:
             found.append((match.rank, path))
     if not found:
         raise BoardError(

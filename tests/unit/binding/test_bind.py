@@ -230,6 +230,20 @@ def test_fallback__driver_of_missing_software_is_not_known_yet(build: Build, par
     assert [item.field for item in caught.value.refusals] == ["backend", "fallback"]
 
 
+def test_fallback__from_this_machines_cpu_through_a_driver(build: Build, parts: Any) -> None:
+    """A board whose device is the CPU of whatever kind: without its driver the plain CPU is no silent stand-in."""
+    ours = ["and", ["board", "host-opencl"], ["class", "cpu.x86_64"], ["arch", "x86-64-v3"]]
+    package = build(parts.target("ocl", "opencl", ours), parts.target("cpu", "cpu", ["class", "cpu.x86_64"]))
+    without = parts.found(parts.CPU, opencl=parts.Recorder("opencl"), broken={"opencl": "no platform"})
+
+    with pytest.raises(BindError, match="no platform"):
+        bind(package, load_board("host-opencl"), without)
+    assert bind(package, load_board("host-opencl"), without, allow_fallback=["cpu"]).degraded
+    plain = bind(package, load_board("host"), without)
+    assert (plain.target.id, plain.degraded) == ("cpu", None)
+    assert [(item.target, item.field) for item in plain.refusals] == [("ocl", "board")]
+
+
 def test_fallback__when_the_operator_allows_it(build: Build, parts: Any) -> None:
     """An allowed fallback binds and says that it is one."""
     bound = bind(

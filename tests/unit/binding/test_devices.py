@@ -23,6 +23,17 @@ def test_find__asks_every_backend(parts: Any, tmp_path: Path) -> None:
     assert seen.broken == {}
 
 
+def test_find__asks_only_the_wanted(parts: Any, tmp_path: Path) -> None:
+    """Backends that no target needs are there and are not asked: enumerating may load a driver."""
+    registry = Registry()
+    registry.add(parts.Recorder("cuda", devices=[parts.GPU]))
+    registry.add(parts.Recorder("cpu", devices=[parts.CPU]))
+
+    seen = find_devices(registry, tmp_path, {"cpu"})
+    assert seen.devices == (parts.CPU,)
+    assert list(seen.backends) == ["cpu", "cuda"]
+
+
 def test_find__backend_without_its_driver(parts: Any, tmp_path: Path) -> None:
     """A backend that cannot tell is named with its reason; plugins that broke at load time are too."""
 

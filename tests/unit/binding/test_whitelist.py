@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpfedge.binding.whitelist import Facts, Term, evaluate, show
+from dpfedge.binding.whitelist import Facts, Term, evaluate, for_board, show
 from dpfedge.errors import FormatError
 from dpfedge.package.expression import OPERATORS, read_expression
 from dpfedge.package.fields import Node
@@ -222,3 +222,12 @@ def test_show__brackets_what_is_joined() -> None:
 
     assert show(expression) == "(board a or board b) and not (class c and memory at least 1.00 GiB)"
     assert show(["driver", "nvidia", ">=550", "<560"]) == "driver nvidia >=550 and <560"
+
+
+def test_for_board__by_its_id_alone() -> None:
+    """A board that a conjunction names no place for is out; anything else needs a device to tell."""
+    assert for_board(["and", ["board", "orin", "thor"], ["arch", "sm_87"]], "thor")
+    assert not for_board(["and", ["board", "orin"], ["arch", "sm_87"]], "host")
+    assert not for_board(["board", "orin"], "host")
+    assert for_board(["or", ["board", "orin"], ["memory", 0]], "host")
+    assert for_board(["arch", "sm_87"], "host")

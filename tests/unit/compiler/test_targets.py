@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dpfedge.backend.api import ABI
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.backend.registry import Registry
 from dpfedge.compiler.targets import TargetPlan, plan_targets
@@ -31,6 +32,56 @@ def test_plan_targets__grouped() -> None:
     assert [plan.boards for plan in plans] == [tuple(names), ()]
     assert plans[0].whitelist() == ["and", ["board", *names], ["class", "cpu.aarch64"], ["arch", "armv8.2-a"]]
     assert ("board rk3588: gpu unused", "no installed plugin lowers for opencl") in plans[0].decisions
+
+
+class Lowers:
+    """A fake_plugin of some name: what is planned depends on names alone."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.version, self.abi = name, "1", ABI
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *_: pytest.fail(f"planning asked a backend for {name}")
+
+
+def registry_of(*names: str) -> Registry:
+    """A registry with plugins of these names."""
+    registry = Registry()
+    for name in names:
+        registry.add(Lowers(name))  # type: ignore[arg-type]
+    return registry
+
+
+def test_plan_targets__accelerator_first() -> None:
+    """A board's accelerator has the first target, bound to the board, and the CPU's stays for those who allow it."""
+    first, second = plan_targets(["rk3588"], registry_of("cpu", "opencl"))
+
+    assert (first.backend, first.kind, first.arch) == ("opencl", "gpu.arm", "mali-g610")
+    assert first.features == {"fp16", "int8_dot", "unified_memory"}
+    assert first.whitelist()[1] == ["board", "rk3588"]
+    assert (second.backend, second.kind) == ("cpu", "cpu.aarch64")
+    assert all("unused" not in choice for choice, _ in second.decisions)
+
+
+def test_plan_targets__preferred_backend_that_is_installed() -> None:
+    """Of a device's backends the first with a plugin; boards whose chips are alike share it."""
+    plans = plan_targets(["orin", "orin-nx"], registry_of("cpu", "cuda"))
+
+    assert [(plan.backend, plan.arch, plan.boards) for plan in plans] == [
+        ("cuda", "sm_87", ("orin", "orin-nx")), ("cpu", "armv8.2-a", ("orin", "orin-nx")),
+    ]  # fmt: skip
+    assert plan_targets(["orin"], registry_of("cpu", "cuda", "jetson"))[0].backend == "jetson"
+    unused = [rule for choice, rule in plans[-1].decisions if choice == "board orin: dla unused"]
+    assert unused == ["no installed plugin lowers for jetson"]
+
+
+def test_plan_targets__board_that_is_asked_for() -> None:
+    """`host-opencl` is this machine's CPU through a driver; its CPU target is the one that every host has."""
+    plans = plan_targets(["host", "host-opencl"], registry_of("cpu", "opencl"))
+    facts = cpu_facts(Path("/"))
+
+    assert [(plan.backend, plan.boards) for plan in plans] == [("opencl", ("host-opencl",)), ("cpu", ())]
+    assert {plan.arch for plan in plans} == {facts.level}
 
 
 def test_plan_targets__same_for_any_order() -> None:

@@ -165,6 +165,14 @@ def test_auto__more_fixed_characters_win(record: Record, folder: Path) -> None:
     assert find_board("auto", probe(record("thor"))).id == "carrier"
 
 
+def test_auto__never_takes_a_board_that_must_be_asked_for(record: Record, folder: Path) -> None:
+    """A second view of the same machine is no board that it is: it needs its name."""
+    (folder / "aside.yaml").write_text(BOARD.replace('pci: ["1234:5678"], arch: [x86_64]', "asked: true"))
+
+    machine = probe(record("thor"))
+    assert (find_board("auto", machine).id, find_board("aside", machine).id) == ("thor", "aside")
+
+
 def test_auto__broken_match_of_another_board_is_named(record: Record, folder: Path) -> None:
     """A board file that cannot be judged stops the choice instead of being skipped."""
     (folder / "bad.yaml").write_text(BOARD.replace("pci:", "pcie:"))
