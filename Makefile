@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY := 1
 # the demo package is signed with a key of this checkout, made once and trusted by what is started here only
 export DPFEDGE_TRUST := $(CURDIR)/build/trust
 
-.PHONY: help setup demo test test-fast check bench wheels test-aarch64 lock core-test bpf bpf-or-say clean
+.PHONY: help setup demo test test-fast check bench wheels test-aarch64 test-boards lock core-test bpf bpf-or-say clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ wheels: $(VENV)/.stamp
 ## make test-aarch64   an emulated aarch64 userland from those wheels, tested; the C core on big-endian and small cores
 test-aarch64: wheels
 	bash tests/aarch64/check.sh
+
+## make test-boards    nightly: boots emulated boards (Orin, Orin Nano, Thor, RK3588) on pages of 4 and 16 KiB and visits them
+test-boards: wheels
+	bash tests/boards/check.sh
 
 ## make lock    writes requirements.lock anew from pyproject.toml
 lock:

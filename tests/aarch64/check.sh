@@ -41,10 +41,7 @@ answers() {
 
 make_tree() {
   rm -rf "$tree" && mkdir -p "$tree"
-  # the tests and what they read of the repository, but not its Python modules: those come from the wheels
-  (cd "$repo" && git ls-files -z tests boards examples pyproject.toml README.md LICENSE 'dpfedge/*.md' 'dpfedge/*.yaml' \
-    'dpfedge/*.txt' 'plugins/*.md' 'firmware_bridge/include/*' | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
-    tar -c --null -T -) | tar -x -C "$tree"
+  tests_of "$tree"
   cp "$here/userland.py" "$here/emulated.py" "$tree/"
 }
 

@@ -49,21 +49,6 @@ big_endian_refuses() {
   say "core on s390x: the link refuses to compile: $(grep -o "shared memory.*" "$work/refused" | head -1)"
 }
 
-fetch_board_emulator() {
-  board_qemu=$(command -v qemu-system-arm || true)
-  [ -z "$board_qemu" ] || return 0
-  local at=$work/boards
-  if [ ! -x "$at/run" ]; then
-    prepare_apt && fetch_debs amd64 "$work/boards-debs" qemu-system-arm || return 1
-    rm -rf "$at" && mkdir -p "$at" && unpack "$at" "$work"/boards-debs/*.deb
-    printf '#!/bin/sh\nexec "%s/lib64/ld-linux-x86-64.so.2" --library-path "%s" "%s/usr/bin/qemu-system-arm" "$@"\n' \
-      "$at" "$at/lib/x86_64-linux-gnu:$at/usr/lib/x86_64-linux-gnu" "$at" >"$at/run"
-    chmod +x "$at/run"
-  fi
-  board_qemu=$at/run
-  "$board_qemu" --version >/dev/null
-}
-
 bare() { # CPU CODE RAM BOARD
   local elf=$work/bare-$1.elf flags=(-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-builtin -fno-unwind-tables)
   { echo "CODE = $2; RAM = $3;" && cat "$here/bare/board.ld"; } >"$work/board-$1.ld"
@@ -94,7 +79,7 @@ if need_qemu arm; then
 else
   skip "Cortex-R5: no qemu-arm here and none to be fetched"
 fi
-if fetch_board_emulator; then
+if need_system arm; then
   bare cortex_m0 0x0 0x20000000 mps2-an385
   bare cortex_m4 0x0 0x20000000 mps2-an386
   bare cortex_m33 0x10000000 0x38000000 mps2-an505

@@ -31,10 +31,11 @@ fetch_zig() {
 }
 
 # apt with its own lists and its own empty status: sees another architecture and nothing of this machine's packages.
+apt_conf=$work/apt/conf
 own_apt() {
   local tool=$1
   shift
-  APT_CONFIG=$work/apt/conf "$tool" -qq "$@"
+  APT_CONFIG=$apt_conf "$tool" -qq "$@"
 }
 
 prepare_apt() {
@@ -87,4 +88,28 @@ need_qemu() {
   (cd "$work/apt" && { ls qemu-user-static_*.deb >/dev/null 2>&1 || own_apt apt-get download qemu-user-static; }) || return 1
   dpkg-deb --fsys-tarfile "$work"/apt/qemu-user-static_*.deb | tar -x -C "$work/qemu" --strip-components=3 \
     --transform 's/-static$//' "./usr/bin/$name-static"
+}
+
+# fetch_programs FOLDER PACKAGE PROGRAM...: programs of this machine's kind out of Debian's packages, each run by FOLDER/PROGRAM.
+fetch_programs() {
+  local at=$1 package=$2 name
+  shift 2
+  if [ ! -e "$at/made" ]; then
+    prepare_apt && fetch_debs amd64 "$at-debs" "$package" || return 1
+    rm -rf "$at" && mkdir -p "$at" && unpack "$at" "$at"-debs/*.deb && rm -rf "$at-debs" && touch "$at/made"
+  fi
+  for name; do
+    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s/usr/bin/%s" "$@"\n' "$(find "$at" -name ld-linux-x86-64.so.2 | head -1)" \
+      "$at/lib/x86_64-linux-gnu:$at/usr/lib/x86_64-linux-gnu" "$at" "$name" >"$at/$name"
+    chmod +x "$at/$name"
+  done
+}
+
+# need_system NAME: `board_qemu` is the emulator of whole machines of that kind (arm, aarch64).
+need_system() {
+  board_qemu=$(command -v "qemu-system-$1" || true)
+  [ -z "$board_qemu" ] || return 0
+  fetch_programs "$work/boards" qemu-system-arm qemu-system-arm qemu-system-aarch64 || return 1
+  board_qemu=$work/boards/qemu-system-$1
+  "$board_qemu" --version >/dev/null
 }

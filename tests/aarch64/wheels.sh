@@ -15,7 +15,9 @@ rm -rf "$clean" && mkdir -p "$clean" "$out"
 (cd "$repo" && git ls-files -co --exclude-standard -z boards dpfedge firmware_bridge plugins pyproject.toml README.md LICENSE | while IFS= read -r -d '' f; do
   [ -e "$f" ] && printf '%s\0' "$f"
 done | tar -c --null -T - ) | tar -x -C "$clean"
-bash "$repo/firmware_bridge/ebpf/build.sh" "$clean/dpfedge/routing/kernel" "$repo/firmware_bridge/build"
+# with apt's lists of today: a machine whose own lists are old finds no headers
+prepare_apt >&2 || { echo "wheels: the eBPF programs are compiled with packages of Debian, which cannot be fetched" >&2; exit 1; }
+APT_CONFIG=$work/apt/conf bash "$repo/firmware_bridge/ebpf/build.sh" "$clean/dpfedge/routing/kernel" "$repo/firmware_bridge/build"
 find "$clean" -type f -exec chmod a+r,go-w {} +
 
 key=$({ (cd "$clean" && find . -type f -print0 | sort -z | xargs -0 sha256sum) && cat "$here/wheels.sh" "$here/tools.txt"; } | sha256sum)
