@@ -20,7 +20,15 @@ from dpfedge.package.golden import Golden, GoldenTensor
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["GoldenResult", "require_golden", "run_golden"]
+__all__ = [
+    "GoldenAnswer",
+    "GoldenResult",
+    "errors_between",
+    "golden_answers",
+    "golden_inputs",
+    "require_golden",
+    "run_golden",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +75,48 @@ class GoldenResult:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class GoldenAnswer:
+    """One output compared, and what this machine computed of it: the recorded box, or all of an output whose shape is
+    another one. The values are a copy."""
+
+    result: GoldenResult
+    values: Array
+
+
 def run_golden(bound: Bound, budget: Budget | None = None) -> tuple[GoldenResult, ...]:
     """Run every golden record of the bound target within `budget` (one thread); BackendError when a graph cannot run.
 
     A package without records gives no results.
     """
+    return tuple(answer.result for answer in golden_answers(bound, budget))
+
+
+def golden_answers(bound: Bound, budget: Budget | None = None) -> Iterator[GoldenAnswer]:
+    """As `run_golden`, one output after the other, with its values."""
     groups: dict[tuple[str, str], list[Golden]] = {}
     target = bound.target
     for record in bound.package.manifest.golden:
         compiled = target.models.get(record.model)
         if record.target in (None, target.id) and compiled is not None and record.graph in compiled.graphs:
             groups.setdefault((record.model, record.graph), []).append(record)
-    return tuple(
-        result
-        for (model, graph), records in groups.items()
-        for result in _run_graph(bound, model, graph, records, budget or Budget())
-    )
+    for (model, graph), records in groups.items():
+        yield from _run_graph(bound, model, graph, records, budget or Budget())
+
+
+def golden_inputs(bound: Bound, model: str, graph: str) -> list[dict[str, Array]]:
+    """The recorded inputs of one graph, in the mapped package; what is not recorded (an empty cache) is zeros."""
+    import numpy as np
+
+    target, found = bound.target, []
+    ports = target.models[model].graphs[graph].inputs
+    for record in bound.package.manifest.golden:
+        if record.target in (None, target.id) and (record.model, record.graph) == (model, graph):
+            feeds = {name: _values(bound, record.section, tensor) for name, tensor in record.inputs.items()}
+            blank = {port.name: port for port in ports if port.name not in feeds}
+            feeds |= {name: np.zeros([int(dim) for dim in port.dims], port.numpy) for name, port in blank.items()}
+            found.append(feeds)
+    return found
 
 
 def require_golden(bound: Bound, budget: Budget | None = None) -> tuple[GoldenResult, ...]:
@@ -105,15 +139,16 @@ def _shown(bound: float | None) -> str:
     return "any" if bound is None else f"{bound:.3g}"
 
 
-def _run_graph(bound: Bound, model: str, graph: str, records: list[Golden], budget: Budget) -> Iterator[GoldenResult]:
+def _run_graph(bound: Bound, model: str, graph: str, records: list[Golden], budget: Budget) -> Iterator[GoldenAnswer]:
     executable = bound.model(model).load(graph, budget)
     try:
         for case, record in enumerate(records):
             call = _call(bound, executable, record)
             call.run()
             for port, tensor in record.outputs.items():
-                errors = _compare(call.output(port), _values(bound, record.section, tensor), tensor)
-                yield GoldenResult(model, graph, case, port, *errors, tensor.max_abs, tensor.rel_l2)
+                found, errors = _compare(call.output(port), _values(bound, record.section, tensor), tensor)
+                result = GoldenResult(model, graph, case, port, *errors, tensor.max_abs, tensor.rel_l2)
+                yield GoldenAnswer(result, found.copy())
     finally:
         executable.close()
 
@@ -151,17 +186,23 @@ def _values(bound: Bound, section: str, tensor: GoldenTensor) -> Array:
     return np.frombuffer(view, TensorSpec("", tensor.dtype).numpy).reshape(tensor.dims)
 
 
-def _compare(found: Array, wanted: Array, tensor: GoldenTensor) -> tuple[float, float]:
-    """(largest difference, relative L2); integers and booleans are compared as numbers."""
-    if found.shape != tensor.whole or found.dtype != wanted.dtype:
-        return math.inf, math.inf
+def _compare(found: Array, wanted: Array, tensor: GoldenTensor) -> tuple[Array, tuple[float, float]]:
+    """The recorded part of an output, or all of it when its shape is another one, and its errors."""
+    if found.shape != tensor.whole:
+        return found, (math.inf, math.inf)
     box = found[tuple(slice(start, start + size) for start, size in zip(tensor.at, tensor.dims, strict=True))]
-    return _errors(box, wanted)
+    return box, errors_between(box, wanted)
 
 
-def _errors(found: Array, wanted: Array) -> tuple[float, float]:
+def errors_between(found: Array, wanted: Array) -> tuple[float, float]:
+    """(largest difference, L2 norm of all differences over that of `wanted`); infinite for other shapes and types.
+
+    Integers and booleans are compared as numbers.
+    """
     import numpy as np
 
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return math.inf, math.inf
     if not found.size:
         return 0.0, 0.0
     if found.dtype.kind != "f":

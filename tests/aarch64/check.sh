@@ -46,7 +46,9 @@ make_tree() {
 }
 
 make_package() {
-  local tool=$repo/.venv/bin/dpfedge
+  # an emulated board has no GPU: a package for the CPU alone, whatever plugins are installed here
+  local tool=$repo/.venv/bin/dpfedge DPFEDGE_PLUGINS=cpu
+  export DPFEDGE_PLUGINS
   "$tool" models pull silero-vad moonshine-tiny-en moonshine-speech-samples >/dev/null || return 1
   cp "$("$py" -c 'from dpfedge.models import pull; print(pull("moonshine-speech-samples").path("beckett.wav"))')" "$tree/speech.wav"
   "$tool" keygen --name check -o "$work/check.key" --trust "$tree/trust" >/dev/null 2>&1 ||

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pytest plugin for the emulated userland: fewer and slower examples, and the tests an emulator cannot pass, by name.
 
-Nothing is left out in silence: each gets a skip with its reason. With DPF_KERNEL=booted a kernel of its own answers, not
+Nothing is left out in silence: each gets a skip with its reason. With DPF_KERNEL=booted a real kernel answers, not
 qemu-user, and every test is fit.
 """
 

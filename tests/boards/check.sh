@@ -31,7 +31,9 @@ board() {
 }
 
 make_packages() {
-  local tool=$repo/.venv/bin/dpfedge at=$work/packages
+  # the emulated boards have no GPU: a package for the CPU alone, whatever plugins are installed here
+  local tool=$repo/.venv/bin/dpfedge at=$work/packages DPFEDGE_PLUGINS=cpu
+  export DPFEDGE_PLUGINS
   rm -rf "$at" && mkdir -p "$at"
   "$tool" models pull silero-vad >/dev/null || return 1
   rm -f "$work"/boards.{key,pub}

@@ -44,6 +44,8 @@ def lower(request: LowerRequest) -> LoweredGraph:
     signed = "vnni" in request.features and request.arch.startswith("x86") and request.options.get("rows") != 1
     if signed and sign_weights(model):
         decisions.append(("int8=u8·s8", "vnni adds 8-bit products in 32 bits; without it AVX2 would saturate at 16"))
+    if unsigned_products(model):
+        decisions.append(("int8=u8·u8", "exact on every CPU; of u8·s8, AVX2 without vnni saturates sums at 16 bits"))
     if any(node.domain == BLOCKED_DOMAIN for node in model.graph.node):
         stay_blocked(model)
         lines = f", {widened} from 1-D" if widened else ""
@@ -95,6 +97,19 @@ def _optimise(request: LowerRequest, model: onnx.ModelProto, level: str) -> onnx
                 str(source), options, providers=["CPUExecutionProvider"], disabled_optimizers=[*_SLOWER]
             )
         return onnx.load(str(target))
+
+
+def unsigned_products(model: onnx.ModelProto) -> int:
+    """How many products of bytes have a constant u8 matrix."""
+    unsigned = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.UINT8}
+    nodes = [node for graph in graphs(model.graph) for node in graph.node if node.op_type in _MATRIX]
+    return sum(node.input[_MATRIX[node.op_type]] in unsigned for node in nodes)
+
+
+_MATRIX = {
+    "MatMulIntegerToFloat": 1, "DynamicQuantizeMatMul": 1, "MatMulInteger": 1, "ConvInteger": 1, "QLinearMatMul": 3,
+    "QLinearConv": 3,
+}  # fmt: skip
 
 
 def sign_weights(model: onnx.ModelProto) -> int:
