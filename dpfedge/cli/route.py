@@ -31,9 +31,10 @@ examples:
 {route_kernel.EXAMPLES}
 {route_fingerprint.EXAMPLES}
 
-`explain` reads the table that this host's router publishes (route/table in $XDG_RUNTIME_DIR/dpfedge), or the one of
-`--table FILE`, or makes one of `--instances FILE`. Where nobody publishes one it looks at this machine's devices, once,
-and says so. The rules: `dpfedge/routing/ROUTING.md`. `attach` needs CAP_BPF and CAP_NET_ADMIN and Linux 5.15; without
+`explain` reads the table that this host's router publishes (route/table in $XDG_RUNTIME_DIR/dpfedge), else the one of
+the `dpfedge serve` that runs (its devices), or the one of `--table FILE`, or makes one of `--instances FILE`. Where
+nobody publishes one it looks at this machine's devices, once, and says so. The rules: `dpfedge/routing/ROUTING.md`.
+`attach` needs CAP_BPF and CAP_NET_ADMIN and Linux 5.15; without
 them it says so, and clients route in user space by the same table. See `firmware_bridge/ebpf/README.md`."""
 
 _SHOWN = 20  # differences that are printed; `--json` has all
@@ -132,7 +133,7 @@ def _table(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    from dpfedge.routing.publication import Published, default_path
+    from dpfedge.routing.publication import Published
 
     session = _session(args)
     if args.instances is not None:
@@ -142,10 +143,10 @@ def _explain(args: argparse.Namespace) -> int:
         figures = _of_instances(read_instances(args.instances), hash_key(*session), {}) | {
             "source": str(args.instances)
         }
-    elif args.table is None and not default_path().exists():
+    elif (path := _table_path(args.table)) is None:
         figures = _of_devices(hash_key(*session)) | {"source": "this machine's devices: no router publishes a table"}
     else:
-        figures = _of_published(Published.open(args.table), session) | {"source": str(args.table or default_path())}
+        figures = _of_published(Published.open(path), session) | {"source": str(path)}
     next_one = figures["successors"][0] if figures["successors"] else "nobody"
     lines = [
         f"instance    {figures['instance']}", f"health      {figures['health']:.2f}",
@@ -154,6 +155,19 @@ def _explain(args: argparse.Namespace) -> int:
     ]  # fmt: skip
     _print(args, figures, lines)
     return 0
+
+
+def _table_path(given: Path | None) -> Path | None:
+    """The table to read: the one named, the host's, or that of the one server that runs; None where there is none."""
+    from dpfedge.routing.publication import default_path, server_tables
+
+    if given is not None or default_path().exists():
+        return given or default_path()
+    tables = server_tables()
+    if len(tables) > 1:
+        names, remedy = ", ".join(map(str, tables)), "name one with --table"
+        raise UsageError("several servers run, each with a table", where="--table", allowed=names, remedy=remedy)
+    return tables[0] if tables else None
 
 
 def _of_published(table: Any, session: tuple[bytes, bytes, int]) -> dict[str, Any]:

@@ -41,7 +41,10 @@ def add_actions(actions: Any) -> None:
     )
     one.add_argument("--no-receive", action="store_true", help="give no arriving connections to sockets (sk_lookup)")
     one.add_argument("--json", action="store_true", help="print one JSON object when it is attached")
-    for name, text in (("detach", "take the programs out of the kernel again"), ("status", "what is attached")):
+    for name, text in (
+        ("detach", "take the programs out of the kernel again"),
+        ("status", "what is attached, and the health of running servers' devices"),
+    ):
         actions.add_parser(name, help=text).add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -122,7 +125,7 @@ def detach(args: argparse.Namespace) -> int:
 
 
 def status(args: argparse.Namespace) -> int:
-    """What is attached; what this machine allows where nothing is."""
+    """What is attached; what this machine allows where nothing is; the servers that run and their devices' health."""
     from dpfedge.routing.kernel.control import ask
 
     try:
@@ -130,8 +133,35 @@ def status(args: argparse.Namespace) -> int:
     except Unavailable:
         why = _why_not()
         figures = {"mode": "not attached", "kernel": not why, "why": why}
-    print(json.dumps(figures, indent=2) if args.json else "\n".join(_lines(figures)))
+    servers = list(_servers())
+    lines = [*_lines(figures), *map(_server_line, servers)]
+    print(json.dumps(figures | {"servers": servers}, indent=2) if args.json else "\n".join(lines))
     return 0
+
+
+def _servers() -> Iterator[dict[str, Any]]:
+    """The running servers of this user, each with what its router says of its devices."""
+    from dpfedge.serve.running import ask as ask_server
+    from dpfedge.serve.running import running
+
+    for server in running():
+        try:
+            told = ask_server(server, memory=False)
+        except Unavailable as error:
+            yield {"pid": server.pid, "package": None, "routing": None, "error": str(error)}
+        else:
+            yield {"pid": server.pid, "package": told.get("package"), "routing": told.get("routing"), "error": None}
+
+
+def _server_line(row: dict[str, Any]) -> str:
+    routing = row["routing"] or {}
+    devices = [
+        f"{name} health {one['health']:.2f}{'' if one['healthy'] else ' out'}"
+        for name, one in routing.get("instances", {}).items()
+    ]
+    said = row["error"] or ", ".join(devices) or "not ready"
+    generation = f", generation {routing['generation']}" if routing else ""
+    return f"server      {row['package'] or 'no package yet'} (process {row['pid']}): {said}{generation}"
 
 
 def _why_not() -> str:

@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dpfedge.cli.observing import add_observe_arguments, observing
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
@@ -24,7 +24,13 @@ from dpfedge.serve.ending import die_at_once
 from dpfedge.serve.sockets import default_socket_path, listen_tcp, listen_unix, native_path
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from dpfedge.backend.api import Backend
     from dpfedge.pipeline.observer import Observe
+    from dpfedge.pipeline.plan import Plan
+    from dpfedge.runtime import AsyncRuntime
+    from dpfedge.serve.provider import Provider
 
 NAME = "serve"
 HELP = """serve a package over HTTP and WebSocket, with OpenAI's endpoints
@@ -51,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--native-group", metavar="NAME", help=group)
     add_trust_arguments(parser)
     add_observe_arguments(parser)
+    parser.add_argument(
+        "--route-log", type=Path, metavar="FILE", help="write each decision; `dpfedge route replay` proves it"
+    )
+    parser.add_argument(
+        "--fingerprint", choices=("anonymous", "plain", "off"), default="anonymous",
+        help="what /v1/health-map tells of the hardware: another digest each day, always the same, or none",
+    )  # fmt: skip
     parser.add_argument(
         "--check",
         choices=("fast", "full"),
@@ -87,7 +100,7 @@ def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
         shown = f"[{args.host}]" if ":" in args.host else args.host
         say("listening", http=f"http://{shown}:{port}", socket=path and str(path), native=native and str(native.path))
         launch = _announce(args, prepared, path, stack, observe)
-        asyncio.run(_serve(prepared, sockets, say, launch, observe, native))
+        asyncio.run(_serve(prepared, sockets, say, launch, observe, native, _Routes(args, port)))
     say("stopped")
 
 
@@ -98,6 +111,48 @@ class _Native:
         self.path, self.group = path, group
         self.sock = stack.enter_context(listen_unix(path, kind=socket.SOCK_SEQPACKET, group=group))
         stack.callback(path.unlink, missing_ok=True)
+
+
+class _Routes:
+    """Looks after the devices behind a runtime that is warm, until it is closed."""
+
+    def __init__(self, args: argparse.Namespace, port: int) -> None:
+        self._log, self._privacy, self._port = args.route_log, args.fingerprint, port
+        self._stack = contextlib.ExitStack()
+
+    async def begin(self, provider: Provider, app: Starlette) -> dict[str, Any]:
+        """Sample, publish, and answer for it, beside the event loop; what there is to say."""
+        from dpfedge.routing.fingerprint import Fingerprints, Privacy
+        from dpfedge.routing.log import RouteLog
+        from dpfedge.routing.publication import server_path
+        from dpfedge.serve.instances import Instances
+
+        def make() -> Instances:
+            log = None if self._log is None else RouteLog(self._log)
+            return Instances(*_placed(provider), server_path(self._port), log=log)
+
+        instances = provider.instances = await asyncio.to_thread(make)
+        self._stack.callback(instances.close)
+        loop = asyncio.get_running_loop()
+
+        def follow() -> None:
+            loop.run_in_executor(None, instances.follow, *_placed(provider))
+
+        provider.replaced.add(follow)
+        if self._privacy != "off":
+            app.state.fingerprints = self._stack.enter_context(Fingerprints(Privacy(self._privacy)))
+        names, table = list(instances.router.health_map()), instances.path
+        return {"instances": ", ".join(names), "table": table and str(table), "problem": instances.problem}
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stack.close()
+
+
+def _placed(provider: Provider) -> tuple[Plan, Backend]:
+    plan = cast("AsyncRuntime", provider.runtime).plan
+    assert plan.bound is not None  # what is served is a package
+    return plan, plan.bound.backend
 
 
 def _group(name: str | None) -> int | None:
@@ -188,6 +243,7 @@ async def _serve(
     launch: Launch | None = None,
     observe: Observe | None = None,
     native: _Native | None = None,
+    routes: _Routes | None = None,
 ) -> None:
     from dpfedge.runtime import AsyncRuntime
     from dpfedge.serve.provider import Provider
@@ -218,7 +274,10 @@ async def _serve(
         await asyncio.wait({opening, serving, ending}, return_when=asyncio.FIRST_COMPLETED)
         if opening.done():
             opening.result()  # raises what kept the runtime from opening
+            routed = None if routes is None else await routes.begin(provider, app)
             say("ready", package=provider.name, ready_ms=round((provider.ready_ns or 0) / 1e6, 1))
+            if routed is not None:
+                say("routing", **routed)
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         ending.cancel()
@@ -228,6 +287,8 @@ async def _serve(
             await face.close()
         if switcher is not None:
             await switcher.close()
+        if routes is not None:
+            await asyncio.to_thread(routes.close)
         await provider.close()
 
 

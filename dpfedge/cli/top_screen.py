@@ -52,6 +52,7 @@ def _server(server: Mapping[str, Any]) -> Iterator[RenderableType]:
     head = f"{name} on {server['board'] or 'unknown board'}: {state}, {server['requests'] or 0} requests"
     yield Text(f"{head}, pid {server['pid']}", style="bold")
     yield from _pressed(server.get("degrade") or {})
+    yield from _routed(server.get("routing") or {}, server.get("memory") or {})
     yield _processes(server["processes"])
     yield _links(server["links"])
     if server["last_turn"]:
@@ -75,6 +76,19 @@ def _pressed(degrade: Mapping[str, Any]) -> Iterator[RenderableType]:
         level = degrade["level"]
         names = f" ({', '.join(steps[:level])})" if level else ""
         yield Text(f"ladder step {level} of {len(steps)}{names}", style="yellow" if level else "")
+
+
+def _routed(routing: Mapping[str, Any], memory: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The devices as the router sees them, and whether new work that is not urgent goes last."""
+    line, where = Text(), routing.get("stages") or {}
+    for name, row in (routing.get("instances") or {}).items():
+        stages = ", ".join(stage for stage, instance in where.items() if instance == name)
+        out = "" if row["healthy"] else ", out"
+        line.append(f"instance {name} ({stages}) health {row['health']:.2f}{out}  ", style="red" if out else "")
+    if line:
+        yield line
+    if memory.get("low"):
+        yield Text("memory is low: work that is not urgent goes last", style="yellow")
 
 
 def _events(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -131,6 +131,10 @@ class Degrading:
             "left_out": list(self._left_out), "entered": dict(self._entered), "events": events,
         }  # fmt: skip
 
+    def memory_free(self) -> float | None:
+        """The free share of memory, 0 to 1, a second old at most; None when no file tells."""
+        return self._sample(time.monotonic_ns()).memory_free
+
     def tick(self, now_ns: int) -> None:
         """One look: sample, change what is to change, and send again what found no space."""
         assert self._ladder is not None

@@ -21,6 +21,7 @@ from dpfedge.limits import REQUESTS_MAX, STAGE_START_MAX_S
 from dpfedge.link import LAST, Arena, Producer
 from dpfedge.pipeline.checking import Checking
 from dpfedge.pipeline.degrading import Degrading, Gauge, Told, Watched, degrading
+from dpfedge.pipeline.demoting import USUAL, Demoting
 from dpfedge.pipeline.graph import Graph
 from dpfedge.pipeline.links import SINK
 from dpfedge.pipeline.messages import crowded, send_array, send_bytes, send_map, send_text
@@ -56,6 +57,7 @@ class Engine:
         """Told of this runtime's requests; None when nobody looks."""
         self.graph, self._post, self._resting = plan.graph, watcher.post, watcher.resting
         self.degrading = self._degrading(watcher)
+        self.demoting = Demoting(self.degrading.memory_free)
         self.arena = Arena.create(self.graph.links(), requests=REQUESTS_MAX)
         self.supervisor = Supervisor(zygote, self.graph, self.arena, Watched(watcher, self.degrading.note), self._idle)
         tap = None if self.observer is None else self.observer.tap
@@ -153,8 +155,15 @@ class Engine:
         """What each stage says of itself."""
         return {name: state.facts for name, state in self.supervisor.stages.items()}
 
-    def open_request(self, receiver: Receiver, urgency: int = 3) -> int:
-        """A place in the request table; Busy when every place is taken."""
+    def urgency(self, wanted: int) -> int:
+        """What a new request of that urgency gets: while memory is low, what is less urgent than usual goes last.
+
+        Its START and `open_request` are given the answer.
+        """
+        return self.demoting.urgency(wanted)
+
+    def open_request(self, receiver: Receiver, urgency: int = USUAL) -> int:
+        """A place in the request table; Busy when every place is taken. `urgency` as `self.urgency` gave it."""
         key = self.arena.requests.open(urgency)
         self._sink.attach(key, receiver)
         return key
@@ -289,7 +298,7 @@ class Engine:
         arena = {"nbytes": self.arena.nbytes, "sealed": self.arena.sealed}
         return {
             "stages": stages, "server": own, "zygote": zygote, "links": self.link_stats(), "arena": arena, "seal": seal,
-            "degrade": self.degrading.status(),
+            "degrade": self.degrading.status(), "memory": self.demoting.figures(),
         }  # fmt: skip
 
     def link_stats(self) -> dict[str, dict[str, int]]:

@@ -274,6 +274,7 @@ class Flow:
     # --- its life ---
 
     def _open(self) -> None:
+        self._urgency = self._engine.urgency(self._urgency)
         self.key = self._engine.open_request(self, self._urgency)
         if self._observer is not None:
             self._observer.opened(self.key, Mode.RUN)

@@ -17,6 +17,7 @@ from dpfedge.pipeline.graph import Graph, configs_of
 from dpfedge.pipeline.section import FILE_SCHEMA, check_pipeline
 
 if TYPE_CHECKING:
+    from dpfedge.backend.api import Device
     from dpfedge.binding import Bound
     from dpfedge.hardware.board import Board
     from dpfedge.package import Package
@@ -92,6 +93,13 @@ class Plan:
             return []
         seal = self.bound.sidecar
         return [self.bound.package.fileno(), *([] if seal is None else [seal.package.fileno()])]
+
+    def devices(self) -> dict[str, Device]:
+        """Stage → the device of its model, for the stages that have one; the heaviest of them first."""
+        if self.bound is None:
+            return {}
+        models = {node.name: node.model for node in self.graph.stages}
+        return {name: self.bound.devices[models[name]] for name in self.heaviest_first()}
 
     def heaviest_first(self) -> list[str]:
         """Stages by the size of their weights: the one that takes longest to load begins first."""

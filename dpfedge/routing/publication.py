@@ -20,7 +20,10 @@ from dpfedge.errors import NoInstance, RouteError, Unavailable
 from dpfedge.routing.key import BITS, KEY_SEED
 from dpfedge.store.places import runtime_folder
 
-__all__ = ["CAPACITY", "ENTRY_BYTES", "Entry", "Published", "Publisher", "default_path", "name_of"]
+__all__ = [
+    "CAPACITY", "ENTRY_BYTES", "Entry", "Published", "Publisher", "default_path", "name_of", "server_path",
+    "server_tables",
+]  # fmt: skip
 
 CAPACITY = 1024
 """Instances a published table has room for, unless said."""
@@ -35,6 +38,32 @@ _REMEDY = "ask `dpfedge route explain --help` where tables come from"
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the host's table is: `route/table` in the user's run directory."""
     return runtime_folder(environ) / "route" / "table"
+
+
+def server_path(port: int, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the server of a port publishes the table of its own devices: beside the host's, which is a router's."""
+    return default_path(environ).with_name(f"serve-{port}.table")
+
+
+def server_tables(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """The tables of servers that run; what one that was killed left is not among them."""
+    folder = default_path(environ).parent
+    return [path for path in sorted(folder.glob("serve-*.table")) if _published(path)]
+
+
+def _published(path: Path) -> bool:
+    """Whether somebody holds the lock of who publishes there."""
+    try:
+        fd = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

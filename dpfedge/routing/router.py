@@ -199,6 +199,11 @@ class Router:
             self.published.nobody()
         return Decision(name, index, hash, slot, generation)
 
+    def healthy(self, name: str) -> bool:
+        """Whether the instance counts as healthy now; one that is not here is not. Takes no lock."""
+        member = self._members.get(name)
+        return member is not None and member.health.healthy
+
     def health_map(self) -> dict[str, dict[str, object]]:
         """Name → health 0 to 1, whether it counts as healthy, configured and effective weight."""
         with self._lock:

@@ -28,6 +28,7 @@ from dpfedge.runtime.starting import started
 from dpfedge.stage.api import Mode
 
 if TYPE_CHECKING:
+    from dpfedge.pipeline.plan import Plan
     from dpfedge.store import Located
 
 __all__ = ["AsyncRuntime"]
@@ -117,6 +118,18 @@ class AsyncRuntime:
     def threads(self, stage: str) -> int:
         """Threads that the board gives a stage here."""
         return place(stage, self._engine.bound.board.placement).threads
+
+    @property
+    def plan(self) -> Plan:
+        """The pipeline on its devices."""
+        return self._engine.plan
+
+    def urgency(self, wanted: int) -> int:
+        """What a request of that urgency would get now: while memory is low, what is less urgent than usual goes last.
+
+        A request asks by itself; this is for who tells its caller.
+        """
+        return self._engine.urgency(wanted)
 
     def status(self, *, memory: bool = True) -> dict[str, Any]:
         """Stages, link counters and, unless it is not wanted, memory."""
@@ -239,9 +252,10 @@ class AsyncRuntime:
         route = self._engine.check_up(mode)
         feed = Feed(mode, route, self._rate())
         clock = Deadline(limits.deadline_s, feed.fail)
-        common = {} if limits == Limits() else {"deadline_ns": clock.at_ns, "urgency": limits.urgency}
+        urgency = self._engine.urgency(limits.urgency)
+        common = {} if limits == Limits() else {"deadline_ns": clock.at_ns, "urgency": urgency}
         starts = {stage: {**options, **common} for stage, options in _starts(mode, route, extra).items()}
-        key = self._engine.open_request(feed, limits.urgency)
+        key = self._engine.open_request(feed, urgency)
         self._dispatcher.open[key] = feed
         if self._observer is not None:
             self._observer.opened(key, mode)

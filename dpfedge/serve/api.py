@@ -98,5 +98,8 @@ class ServedRuntime(Protocol):
     async def close(self) -> None:
         """End every stage."""
 
+    def urgency(self, wanted: int) -> int:
+        """What a request of that urgency would get now."""
+
     def status(self, *, memory: bool = True) -> dict[str, Any]:
         """Stages, links and requests as they are now; `memory`: what each process holds, too."""

@@ -28,6 +28,7 @@ from dpfedge.serve.http.routing import health_map
 from dpfedge.serve.http.speech import speech
 from dpfedge.serve.http.transcriptions import transcriptions
 from dpfedge.serve.metrics import Metrics
+from dpfedge.serve.noting import noted
 from dpfedge.serve.provider import Provider
 from dpfedge.serve.realtime.endpoint import realtime
 from dpfedge.serve.switcher import Switcher
@@ -54,7 +55,7 @@ _CONTROL = Route("/v1/control/{what}", control, methods=["POST"])
 def create_app(provider: Provider, switcher: Switcher | None = None) -> Starlette:
     """The app that serves `provider`'s runtime, and lets `switcher` replace it over a Unix socket.
 
-    `app.state` has all of them and the metrics.
+    `app.state` has all of them, the metrics, and `fingerprints`: who makes the hardware fingerprint, None at first.
     """
     app = Starlette(
         routes=_ROUTES if switcher is None else (*_ROUTES, _CONTROL),
@@ -62,6 +63,7 @@ def create_app(provider: Provider, switcher: Switcher | None = None) -> Starlett
         exception_handlers={DpfError: _dpf_error, HTTPException: _http_error, Exception: _bug},
     )
     app.state.provider, app.state.switcher, app.state.metrics = provider, switcher, Metrics()
+    app.state.fingerprints = None
     return app
 
 
@@ -95,7 +97,7 @@ async def _bug(request: Request, error: Exception) -> Response:
 
 
 class _Counter:
-    """Counts requests by endpoint and status."""
+    """Counts requests by endpoint and status, and adds the headers that were noted for an answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -110,6 +112,7 @@ class _Counter:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *noted(scope)]
             await send(message)
 
         try:

@@ -41,6 +41,12 @@ _HELP = {
     "dpfedge_power_mode": ("gauge", "1 for the power mode that is set"),
     "dpfedge_ladder_level": ("gauge", "steps of the degrade ladder that are in force"),
     "dpfedge_ladder_entered_total": ("counter", "times this step of the degrade ladder was entered"),
+    "dpfedge_memory_low": ("gauge", "1 while new work that is not urgent goes last, for want of memory"),
+    "dpfedge_demoted_total": ("counter", "requests that went last for want of memory"),
+    "dpfedge_instance_health": ("gauge", "health of this instance, 0 to 1"),
+    "dpfedge_instance_healthy": ("gauge", "1 while this instance is given new requests"),
+    "dpfedge_no_instance_total": ("counter", "requests refused because a device they need is not healthy"),
+    "dpfedge_route_generation": ("gauge", "how often the routing table was published"),
     "dpfedge_link_sent_total": ("counter", "messages sent on this link"),
     "dpfedge_link_received_total": ("counter", "messages received on this link"),
     "dpfedge_link_dropped_total": ("counter", "messages dropped on this link"),
@@ -149,6 +155,7 @@ def _gauges(status: Mapping[str, Any], ready: bool, active: int) -> Iterator[tup
     for key, name in (("restarts", "restarts_total"), ("rss_bytes", "rss_bytes"), ("pss_bytes", "pss_bytes")):
         yield f"dpfedge_stage_{name}", [((("stage", stage),), row[key]) for stage, row in rows.items() if key in row]
     yield from _pressed(status.get("degrade") or {})
+    yield from _routed(status.get("routing") or {}, status.get("memory") or {})
     links = status.get("links", {})
     for key, name in _LINK_FIELDS.items():
         yield f"dpfedge_link_{name}", [((("link", link),), row[key]) for link, row in links.items()]
@@ -168,6 +175,16 @@ def _pressed(degrade: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[Label
     yield "dpfedge_ladder_level", [((), degrade["level"])] if degrade.get("steps") else []
     entered = degrade.get("entered", {})
     yield "dpfedge_ladder_entered_total", [((("step", step),), count) for step, count in entered.items()]
+
+
+def _routed(routing: Mapping[str, Any], memory: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[Labels, float]]]]:
+    for key, name in (("low", "memory_low"), ("demoted", "demoted_total")):
+        yield f"dpfedge_{name}", [((), float(memory[key]))] if key in memory else []
+    rows = routing.get("instances", {})
+    for key in ("health", "healthy"):
+        yield f"dpfedge_instance_{key}", [((("instance", name),), float(row[key])) for name, row in rows.items()]
+    for key, name in (("refused", "no_instance_total"), ("generation", "route_generation")):
+        yield f"dpfedge_{name}", [((), routing[key])] if key in routing else []
 
 
 def _labels(labels: Labels) -> str:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedge.errors import DpfError
 from dpfedge.serve.errors import NotReady, Stopping
+from dpfedge.stage.api import Mode
 
 if TYPE_CHECKING:
     from dpfedge.serve.api import ServedRuntime, ServedSession
+    from dpfedge.serve.instances import Instances
 
 __all__ = ["Provider"]
 
@@ -63,6 +65,8 @@ class Provider:
         self.active = 0
         self.replaced: set[Callable[[], None]] = set()
         """Called when the runtime was replaced; each returns at once."""
+        self.instances: Instances | None = None
+        """The devices behind the runtime, once it is warm; None: nobody looks at their health."""
         self._fallback_name, self._launcher = name, launcher
         self._current: _Generation | None = None
         self._sessions: dict[int, _Generation] = {}
@@ -89,10 +93,12 @@ class Provider:
     @property
     def ready(self) -> bool:
         """Whether a request would be taken now."""
-        current = self._current
-        return (
-            self.ready_ns is not None and current is not None and current.runtime.ready and not self.stopping.is_set()
-        )
+        return self.warm and not self.stopping.is_set() and (self.instances is None or self.instances.healthy)
+
+    @property
+    def warm(self) -> bool:
+        """Whether every stage is warm now."""
+        return self.ready_ns is not None and self._current is not None and self._current.runtime.ready
 
     @property
     def runtime(self) -> ServedRuntime:
@@ -120,6 +126,10 @@ class Provider:
             return self._current.runtime.status(memory=False)
         return await asyncio.to_thread(self._current.runtime.status)
 
+    def admit(self, mode: Mode) -> str | None:
+        """The instance that a new request goes to, None where nobody looks; NoInstance when no healthy one can."""
+        return None if self.instances is None else self.instances.admit(mode)
+
     @contextlib.contextmanager
     def using(self) -> Iterator[ServedRuntime]:
         """The runtime for one answer; a stopping server waits for it until `cut`, a replaced runtime until its end."""
@@ -140,6 +150,7 @@ class Provider:
     async def converse(self, *arguments: Any, **options: Any) -> ServedSession:
         """Open a session in the runtime; it uses this one until `end`."""
         generation = self._usable()
+        self.admit(Mode.CONVERSE)
         generation.enter()
         try:
             session = await generation.runtime.converse(*arguments, **options)

@@ -14,7 +14,9 @@ from starlette.requests import Request
 
 from dpfedge.pipeline.events import Event, Failed
 from dpfedge.serve.metrics import Metrics
+from dpfedge.serve.noting import INSTANCE, note
 from dpfedge.serve.provider import Provider
+from dpfedge.stage.api import Mode
 
 if TYPE_CHECKING:
     from dpfedge.serve.api import ServedRuntime
@@ -29,6 +31,9 @@ async def run_turn(
     provider: Provider = request.app.state.provider
     metrics: Metrics = request.app.state.metrics
     with provider.using() as runtime:
+        instance = provider.admit(Mode[mode.upper()])
+        if instance is not None:
+            note(request, INSTANCE, instance)
         async with aclosing(metrics.watch(mode, start(runtime))) as events:
             async for event in events:
                 if isinstance(event, Failed):

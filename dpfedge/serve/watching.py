@@ -76,7 +76,18 @@ def activity(now: Look, before: Look | None = None) -> dict[str, Any]:
     ]
     named = {
         key: told.get(key)
-        for key in ("package", "version", "board", "ready", "requests", "active", "last_turn", "degrade")
+        for key in (
+            "package",
+            "version",
+            "board",
+            "ready",
+            "requests",
+            "active",
+            "last_turn",
+            "degrade",
+            "routing",
+            "memory",
+        )
     }
     return {"pid": now.server.pid, "error": None, **named, "processes": processes, "links": links}
 

@@ -21,6 +21,7 @@ SHOWN = {
     "dpfedge/routing/log.py": "the time of a line",
     "dpfedge/routing/salt.py": "which day a salt is of; another day only ends it, and it ends without one too",
     "dpfedge/serve/http/chat.py": "`created` of a chat completion",
+    "dpfedge/serve/instances.py": "when a session began, which is part of its key and is compared with nothing",
     "dpfedge/serve/provider.py": "`created` of a model",
     "dpfedge/serve/traces.py": "the times of spans",
     "dpfedge/serve/turnlog.py": "the time of a line",

@@ -22,7 +22,7 @@ from dpfedge.serve.errors import error_body
 from dpfedge.serve.http.answer import DONE, gone, sse, stream_answer, while_wanted
 from dpfedge.serve.http.body import read_json
 from dpfedge.serve.http.fields import Check, boolean, integer, number, only, read_fields, strings, text
-from dpfedge.serve.http.limits import limits_of
+from dpfedge.serve.http.limits import admitted
 from dpfedge.serve.http.messages import read_messages
 from dpfedge.serve.http.models import check_model
 from dpfedge.serve.turn import run_turn
@@ -83,7 +83,7 @@ async def chat_completions(request: Request) -> Response:
     provider = request.app.state.provider
     fields = read_fields(await read_json(request), CHECKS, required=("model", "messages"))
     check_model(provider, fields["model"], "llm")
-    asked, limits = sampling(fields), limits_of(request)
+    asked, limits = sampling(fields), admitted(request, provider)
     events = run_turn(request, "chat", lambda runtime: runtime.chat(fields["messages"], asked, limits=limits))
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": fields["model"]}
     if not fields.get("stream", False):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
@@ -17,10 +19,13 @@ async def healthz(request: Request) -> JSONResponse:
 
 
 async def readyz(request: Request) -> JSONResponse:
-    """200 when a request would be taken now; 503 names the stages that are not warm."""
+    """200 when a request would be taken now; 503 names the stages that are not warm, or has the health map."""
     provider: Provider = request.app.state.provider
     if provider.ready and provider.ready_ns is not None:
         return JSONResponse({"status": "ready", "waiting": [], "ready_ms": round(provider.ready_ns / 1e6, 1)})
+    if provider.warm and provider.instances is not None and not provider.stopping.is_set():
+        health = provider.instances.router.health_map()
+        return JSONResponse({"status": "unhealthy", "waiting": [], "health": health}, 503, {"retry-after": "1"})
     rows = (await provider.status()).get("stages", {})
     stages = {name: row["state"] for name, row in rows.items()}
     waiting = [name for name, state in stages.items() if state != "ready"]
@@ -31,7 +36,8 @@ async def readyz(request: Request) -> JSONResponse:
 async def metrics(request: Request) -> PlainTextResponse:
     """Prometheus text."""
     provider: Provider = request.app.state.provider
-    text = request.app.state.metrics.render(await provider.status(), provider.ready, provider.active)
+    status = {**await provider.status(), "routing": _routing(provider)}
+    text = request.app.state.metrics.render(status, provider.ready, provider.active)
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -43,5 +49,9 @@ async def status(request: Request) -> JSONResponse:
     provider: Provider = request.app.state.provider
     own = {"ready": provider.ready, "active": provider.active, "ending": provider.ending}
     memory = request.query_params.get("memory") != "no"
-    last = {"last_turn": request.app.state.metrics.last_turn()}
+    last = {"last_turn": request.app.state.metrics.last_turn(), "routing": _routing(provider)}
     return JSONResponse({**own, **last, **await provider.status(memory=memory)})
+
+
+def _routing(provider: Provider) -> dict[str, Any] | None:
+    return None if provider.instances is None else provider.instances.figures()

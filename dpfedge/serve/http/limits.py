@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from starlette.requests import Request
 
 from dpfedge.errors import InputError
 from dpfedge.limits import DEADLINE_MAX_S
 from dpfedge.runtime import Limits
+from dpfedge.serve.noting import DEMOTED, PRIORITY, note
+from dpfedge.serve.provider import Provider
 
-__all__ = ["DEADLINE", "limits_of"]
+__all__ = ["DEADLINE", "admitted", "limits_of"]
 
 DEADLINE = "dpf-deadline-ms"
 _URGENCY = re.compile(r"u=([0-7])")
@@ -26,6 +29,20 @@ def limits_of(request: Request) -> Limits:
     return Limits(
         deadline_s=_deadline(request.headers.get(DEADLINE)), urgency=_urgency(request.headers.getlist("priority"))
     )
+
+
+def admitted(request: Request, provider: Provider) -> Limits:
+    """The headers' limits as the server grants them: while memory is low, what is less urgent than usual goes last.
+
+    The answer says so: `Priority: u=7` and `DPF-Demoted: memory`.
+    """
+    limits = limits_of(request)
+    urgency = provider.runtime.urgency(limits.urgency)
+    if urgency == limits.urgency:
+        return limits
+    note(request, PRIORITY, f"u={urgency}")
+    note(request, DEMOTED, "memory")
+    return replace(limits, urgency=urgency)
 
 
 def _urgency(lines: Sequence[str]) -> int:

@@ -22,7 +22,7 @@ from dpfedge.serve.errors import RequestError, error_body
 from dpfedge.serve.http.answer import sse, stream_answer
 from dpfedge.serve.http.body import read_json
 from dpfedge.serve.http.fields import Check, choice, number, only, read_fields, text
-from dpfedge.serve.http.limits import limits_of
+from dpfedge.serve.http.limits import admitted
 from dpfedge.serve.http.models import check_model
 from dpfedge.serve.media.encode import FORMATS, Encoder, encoder_for
 from dpfedge.serve.provider import Provider
@@ -77,7 +77,7 @@ async def speech(request: Request) -> Response:
     rate = int(provider.runtime.facts["voice"]["rate"])
     encoder = encoder_for(name, rate)
     speed = fields.get("speed", 1.0)
-    limits = limits_of(request)
+    limits = admitted(request, provider)
     events = run_turn(request, "speak", lambda runtime: runtime.speak(fields["input"], speed=speed, limits=limits))
     parts = _encoded(events, name, encoder, rate)
     if fields.get("stream_format") == "sse":

@@ -19,7 +19,7 @@ from dpfedge.runtime import AudioFormat
 from dpfedge.serve.errors import RequestError, error_body
 from dpfedge.serve.http.answer import DONE, sse, stream_answer, while_wanted
 from dpfedge.serve.http.fields import Check, choice, only, read_fields, text
-from dpfedge.serve.http.limits import limits_of
+from dpfedge.serve.http.limits import admitted
 from dpfedge.serve.http.models import check_model
 from dpfedge.serve.http.transcript import FORMATS, Transcription
 from dpfedge.serve.http.upload import Upload
@@ -62,7 +62,7 @@ async def transcriptions(request: Request) -> Response:
         check_model(provider, early["model"], "encoder")
     language = _language(provider, early)
     audio = upload.file()
-    named, limits = early.get("language") or None, limits_of(request)
+    named, limits = early.get("language") or None, admitted(request, provider)
     events = run_turn(
         request,
         "transcribe",

@@ -11,6 +11,7 @@ import pytest
 
 from dpfedge.cli import main
 from dpfedge.routing import Instance, Publisher, RouteLog, Router, Sample, devices
+from dpfedge.routing.publication import server_path
 
 Capture = pytest.CaptureFixture[str]
 SESSION = ["--model", "llama-3-8b", "--user", "alice", "--session-ms", "1735689600000"]
@@ -160,3 +161,20 @@ def test_replay__proved_and_not(tmp_path: Path, capsys: Capture) -> None:
     assert f"route.log:4: instance: logged {other}, proved {instance}" in capsys.readouterr().out
     assert main(["route", "replay", str(path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["differences"][0]["line"] == 4
+
+
+def test_explain__by_the_table_of_the_server_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Where the host has no router; of two servers one has to be named."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Publisher(server_path(8080)) as first, Publisher(server_path(8081)) as second:
+        for publisher, name in ((first, "cuda:0"), (second, "cuda:1")):
+            Router(publisher).assign([Instance(name)])
+        second.close()
+        assert _json(["explain", *SESSION], capsys)["instance"] == "cuda:0"
+        with Publisher(server_path(8081)):
+            assert main(["route", "explain", *SESSION]) == 2
+            assert "several servers run, each with a table; allowed " in capsys.readouterr().err
+            told = _json(["explain", *SESSION, "--table", str(server_path(8081))], capsys)
+            assert told["instance"] == "cuda:1"

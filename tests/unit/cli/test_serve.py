@@ -37,7 +37,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         one.closed += 1
 
     async def served(
-        prepared: Any, sockets: list[socket.socket], say: Any, launch: Any, observe: Any, native: Any
+        prepared: Any, sockets: list[socket.socket], say: Any, launch: Any, observe: Any, native: Any, routes: Any
     ) -> None:
         one.launch = launch
         one.native = native and (native.sock.getsockname(), native.sock.type, native.group)

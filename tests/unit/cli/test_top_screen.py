@@ -50,6 +50,15 @@ def test_screen__of_a_server_that_starts() -> None:
     assert "no package yet on unknown board: not ready, 0 requests, pid 7" in drawn
 
 
+def test_screen__shows_the_devices_and_who_goes_last() -> None:
+    """Health of each, what is there, what is out."""
+    rows = {"cuda:0": {"health": 0.04, "healthy": False}, "cpu:0": {"health": 0.814, "healthy": True}}
+    routing = {"instances": rows, "stages": {"llm": "cuda:0", "voice": "cpu:0", "encoder": "cpu:0"}}
+    drawn = _drawn(_view(_server(routing=routing, memory={"low": True, "demoted": 3})))
+    assert "instance cuda:0 (llm) health 0.04, out  instance cpu:0 (voice, encoder) health 0.81" in drawn
+    assert "memory is low: work that is not urgent goes last" in drawn
+
+
 def test_screen__shows_the_ladder_and_what_happened() -> None:
     """The machine as the server sees it, the steps in force, the last events and why."""
     pressure = {

@@ -83,6 +83,7 @@ class FakeRuntime:
         self.running = 0
         self.asked: list[Any] = []
         self.limits = Limits()
+        self.low = False
         self.audio_bytes = 0
         self.sessions: list[FakeSession] = []
         self.ended = 0
@@ -164,6 +165,9 @@ class FakeRuntime:
 
     async def close(self) -> None:
         self.ready = False
+
+    def urgency(self, wanted: int) -> int:
+        return 7 if self.low and wanted > 3 else wanted
 
     def status(self, *, memory: bool = True) -> dict[str, Any]:
         states = {name: "ready" if self.warm.is_set() and self.ready else "starting" for name in self.facts}

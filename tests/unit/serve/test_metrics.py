@@ -54,6 +54,18 @@ def test_status__shows_the_machine_and_the_ladder() -> None:
     assert rows(Metrics(), {**STATUS, "degrade": empty}) == rows(Metrics())
 
 
+def test_status__shows_instances_and_demoted_work() -> None:
+    """Health of each device, refusals, and whether work goes last; nothing of them where nobody looks."""
+    rows_of = {"cuda:0": {"health": 0.5, "healthy": True}, "cpu:0": {"health": 0.0, "healthy": False}}
+    routing = {"instances": rows_of, "refused": 2, "generation": 9}
+    found = rows(Metrics(), {**STATUS, "routing": routing, "memory": {"low": True, "demoted": 4}})
+    assert found['dpfedge_instance_health{instance="cuda:0"}'] == 0.5
+    assert found['dpfedge_instance_healthy{instance="cpu:0"}'] == 0
+    assert (found["dpfedge_no_instance_total"], found["dpfedge_route_generation"]) == (2, 9)
+    assert (found["dpfedge_memory_low"], found["dpfedge_demoted_total"]) == (1, 4)
+    assert rows(Metrics(), {**STATUS, "routing": None}) == rows(Metrics())
+
+
 def test_every_name__has_help_and_type_before_its_rows() -> None:
     """Version 0.0.4 of the text format."""
     metrics = Metrics()

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from starlette.requests import Request
 
 from dpfedge.errors import InputError
 from dpfedge.runtime import Limits
-from dpfedge.serve.http.limits import limits_of
+from dpfedge.serve.http.limits import admitted, limits_of
+from dpfedge.serve.noting import noted
 
 
 def _request(**headers: str) -> Request:
@@ -56,3 +60,14 @@ def test_priority__of_two_lines_is_one_list() -> None:
     """A header that stands there twice is one with both."""
     rows = [(b"priority", b"u=1"), (b"priority", b"i, u=2")]
     assert limits_of(Request({"type": "http", "headers": rows})) == Limits(urgency=2)
+
+
+def test_admitted__while_memory_is_low() -> None:
+    """What is not urgent goes last, and its answer says so; the deadline stays."""
+    low: Any = SimpleNamespace(runtime=SimpleNamespace(urgency=lambda wanted: 7 if wanted > 3 else wanted))
+    request = _request(priority="u=5", dpf_deadline_ms="1500")
+    assert admitted(request, low) == Limits(deadline_s=1.5, urgency=7)
+    assert noted(request.scope) == [(b"priority", b"u=7"), (b"dpf-demoted", b"memory")]
+    for headers in ({"priority": "u=3"}, {"priority": "u=7"}, {}):
+        request = _request(**headers)
+        assert (admitted(request, low), noted(request.scope)) == (limits_of(request), [])

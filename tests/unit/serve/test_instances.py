@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of a served package: which requests they admit, what is published of them, and when they change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpfedge.backend.api import Device, Health
+from dpfedge.errors import ConfigError, NoInstance
+from dpfedge.routing.health import Rule
+from dpfedge.routing.log import RouteLog
+from dpfedge.routing.publication import Published, server_tables
+from dpfedge.routing.replay import replay
+from dpfedge.serve.instances import Instances
+from dpfedge.stage.api import Mode
+
+GOOD, BAD = Health(0.1, 0.9), Health(1.0, 0.01)
+ROUTES = {
+    Mode.CHAT: ("llm",), Mode.SPEAK: ("voice",), Mode.TRANSCRIBE: ("decoder", "encoder"),
+    Mode.CONVERSE: ("decoder", "encoder", "llm", "voice"),
+}  # fmt: skip
+
+
+class FakeBackend:
+    """Devices whose health a test sets."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, Health] = {}
+
+    def health(self, device: Device) -> Health:
+        return self.now.get(device.id, GOOD)
+
+
+def placed(**stages: str) -> Any:
+    """A pipeline on devices, the heaviest stage first; a mode it cannot do is an error, as a graph's."""
+
+    def route(mode: Mode) -> tuple[str, ...]:
+        if mode is Mode.RUN:
+            raise ConfigError("this pipeline is no drawn graph")
+        return ROUTES[mode]
+
+    devices = {
+        stage: Device(id, "fake", "gpu.nvidia", id, "sm_90", frozenset(), 1 << 30) for stage, id in stages.items()
+    }
+    return SimpleNamespace(name="toy", graph=SimpleNamespace(route=route), devices=lambda: devices)
+
+
+def soon(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def health_of(instances: Instances, name: str) -> bool:
+    return bool(instances.figures()["instances"][name]["healthy"])
+
+
+@pytest.fixture
+def backend() -> FakeBackend:
+    return FakeBackend()
+
+
+@pytest.fixture
+def instances(backend: FakeBackend) -> Iterator[Instances]:
+    """The llm on a GPU, the rest on a CPU."""
+    on = placed(llm="cuda:0", voice="cpu:0", encoder="cpu:0")
+    one = Instances(on, backend, None, rule=Rule(up_hold_ms=0))
+    yield one
+    one.close()
+
+
+def test_admit__by_the_devices_that_a_mode_needs(instances: Instances, backend: FakeBackend) -> None:
+    """While the GPU is out nobody chats; who transcribes needs it not. It comes back."""
+    assert [instances.admit(mode) for mode in ROUTES] == ["cuda:0", "cpu:0", "cpu:0", "cuda:0"]
+    backend.now["cuda:0"] = BAD
+    soon(lambda: not health_of(instances, "cuda:0"))
+    with pytest.raises(NoInstance, match="instance cuda:0: no instance can serve the request") as caught:
+        instances.admit(Mode.CHAT)
+    assert caught.value.health["cuda:0"]["healthy"] is False
+    with pytest.raises(NoInstance):
+        instances.admit(Mode.CONVERSE)
+    assert (instances.admit(Mode.TRANSCRIBE), instances.healthy) == ("cpu:0", False)
+    assert (instances.figures()["refused"], instances.figures()["healthy"]) == (2, 1)
+    assert instances.router.published.find(0)[0] is None  # it owns no table slot
+    backend.now["cuda:0"] = GOOD
+    soon(lambda: instances.healthy)
+    assert instances.admit(Mode.CHAT) == "cuda:0"
+
+
+def test_admit__when_what_helps_is_out(instances: Instances, backend: FakeBackend) -> None:
+    """A device without table slots keeps those out who need it, and nobody else."""
+    backend.now["cpu:0"] = Health(0.1, 0.9, faults=1)  # the first look counts nothing
+    soon(lambda: instances.router.published.generation > 0)
+    backend.now["cpu:0"] = Health(1.0, 0.0)
+    soon(lambda: not health_of(instances, "cpu:0"))
+    with pytest.raises(NoInstance, match="instance cpu:0"):
+        instances.admit(Mode.SPEAK)
+    assert (instances.admit(Mode.CHAT), instances.healthy) == ("cuda:0", True)
+
+
+def test_admit__of_what_the_pipeline_cannot_do(instances: Instances) -> None:
+    """It is the runtime that says so."""
+    assert instances.admit(Mode.RUN) is None
+
+
+def test_follow__the_devices_of_another_package(instances: Instances, backend: FakeBackend) -> None:
+    """Those that are gone count no more, nor does their health."""
+    backend.now["cuda:0"] = BAD
+    soon(lambda: not instances.healthy)
+    instances.follow(placed(llm="cpu:0"), backend)
+    assert (instances.admit(Mode.CHAT), instances.healthy) == ("cpu:0", True)
+    assert list(instances.figures()["instances"]) == ["cpu:0"]
+    instances.follow(placed(), backend)
+    assert (instances.admit(Mode.CHAT), instances.healthy, instances.figures()["instances"]) == (None, True, {})
+
+
+def test_table__is_published_and_taken_away(
+    backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every process reads it; a server that was killed leaves one that nobody holds."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    path = tmp_path / "dpfedge/route/serve-8080.table"
+    one = Instances(placed(llm="cuda:0", voice="cpu:0"), backend, path)
+    table = Published.open(path)
+    assert (server_tables(), one.figures()["table"]["path"]) == ([path], str(path))
+    assert [entry.text for entry in table.entries().values()] == ["cuda:0", "cpu:0"]
+    assert table.entry(0)[2].text == "cuda:0"
+    second = Instances(placed(llm="cuda:0"), backend, path)
+    assert second.path is None
+    assert "another process publishes this table" in str(second.problem)
+    second.close()
+    assert path.exists()
+    one.close()
+    assert (server_tables(), list(path.parent.iterdir())) == ([], [])
+    path.touch()
+    path.with_name(f"{path.name}.lock").touch()
+    assert server_tables() == []
+
+
+def test_log__proves_each_decision(backend: FakeBackend, tmp_path: Path) -> None:
+    """Also of a machine whose clock was lost."""
+    with RouteLog(tmp_path / "log", ids=True) as log:
+        one = Instances(placed(llm="cuda:0"), backend, None, log=log)
+        for _ in range(3):
+            one.admit(Mode.CHAT)
+        one.close()
+    proved = replay(tmp_path / "log")
+    assert (proved.proved, proved.decisions) == (True, 3)
+
+
+def test_admit__with_a_clock_from_before_1970(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time is a number in a key, nothing else."""
+    monkeypatch.setattr(time, "time_ns", lambda: -5)
+    assert instances.admit(Mode.CHAT) == "cuda:0"
