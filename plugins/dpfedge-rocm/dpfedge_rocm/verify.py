@@ -43,8 +43,8 @@ def _seal(backend: RocmBackend, device: Device) -> Iterator[tuple[str, str]]:
     graph = _graph(backend, device, "y")
     x = np.linspace(-1, 1, _WIDTH, dtype=np.float32).reshape(1, _WIDTH)
     plain = backend.load(graph, device, Budget()).run({"x": x})["y"]
-    files = {name: b"".join(np.asarray(part).tobytes() for part in parts)
-             for name, parts in collect(graph.name, lambda at: open_at(graph, device, Budget(), at)).items()}  # fmt: skip
+    made = collect(graph.name, lambda at: open_at(graph, device, Budget(), at))
+    files = {name: b"".join(np.asarray(part).tobytes() for part in parts) for name, parts in made.items()}
     sealed = {name: SealedView(memoryview(data), -1, 0) for name, data in files.items()}
     again = backend.load(_with(graph, sealed), device, Budget()).run({"x": x})["y"]
     if again.tobytes() != plain.tobytes():
