@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fusion: neighbours that are elementwise become one `Chain`, and chains become epilogues of the kernels before them.
+
+It never changes a result's shape, and computes nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from dpfedge.backend.api import Array
+from dpfedge.tensors import TensorSpec
+from dpfedge_opencl.fuse_epilogue import give_epilogues
+from dpfedge_opencl.lower_shapes import Shapes, sample_shapes
+from dpfedge_opencl.ops.api import Node
+from dpfedge_opencl.ops.chain import CONTRIBUTED, ELEMENTWISE, chain_attrs
+
+__all__ = ["fuse", "is_elementwise"]
+
+_OPERANDS = 10  # kernel arguments and registers are not endless
+_STEPS = 48
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Elementwise nodes that become one chain, at the place of the last of them."""
+
+    nodes: list[Node]
+    at: int
+
+
+def fuse(
+    nodes: Sequence[Node], host: Set[str], inputs: Sequence[TensorSpec], outputs: Set[str],
+    constants: Mapping[str, Array], dtypes: Mapping[str, str],
+) -> list[Node]:  # fmt: skip
+    """The nodes with chains and epilogues, in an order in which they can run."""
+    shapes = sample_shapes(nodes, host, inputs, constants)
+    groups = _groups(nodes, host, outputs, shapes, constants)
+    made: list[Node] = []
+    for index, node in enumerate(nodes):
+        group = groups.get(node.name)
+        if group is None:
+            made.append(node)
+        elif group.at == index:
+            made.append(_chain(group, nodes, groups, outputs, shapes, constants, dtypes))
+    return give_epilogues(made, outputs, shapes, dtypes)
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether the node can be a step of a chain."""
+    return node.op in ELEMENTWISE or node.op in CONTRIBUTED
+
+
+def _groups(
+    nodes: Sequence[Node], host: Set[str], outputs: Set[str], shapes: Shapes, constants: Mapping[str, Array]
+) -> dict[str, _Group]:
+    users: dict[str, list[int]] = {}
+    makers: dict[str, Node] = {}
+    for index, node in enumerate(nodes):
+        for name in node.inputs:
+            users.setdefault(name, []).append(index)
+        makers.update((out, node) for out in node.outputs)
+    groups: dict[str, _Group] = {}
+    for index, node in enumerate(nodes):
+        if node.name in host or not is_elementwise(node):
+            continue
+        mine = groups[node.name] = _Group([node], index)
+        for name in dict.fromkeys(node.inputs):
+            before = groups.get(makers[name].name) if name in makers else None
+            if before is None or before is mine or not _same_shape(name, node, shapes, constants):
+                continue
+            if _can_move(before, mine, nodes, groups, users, index) and _fits(before, mine, constants):
+                mine.nodes = [*before.nodes, *mine.nodes]
+                groups.update((one.name, mine) for one in before.nodes)
+    return groups
+
+
+def _same_shape(name: str, node: Node, shapes: Shapes, constants: Mapping[str, Array]) -> bool:
+    """Whether an input of an elementwise node has its result's shape."""
+    result = node.outputs[0]
+    if name in shapes and result in shapes:
+        return shapes[name] == shapes[result]
+    others = [one for one in node.inputs if one and one != name]
+    return all(one in constants and constants[one].ndim == 0 for one in others)
+
+
+def _can_move(
+    before: _Group, mine: _Group, nodes: Sequence[Node], groups: Mapping[str, _Group],
+    users: Mapping[str, list[int]], index: int,
+) -> bool:  # fmt: skip
+    """Whether nothing outside needs `before` earlier than at `index`."""
+    for node in before.nodes:
+        for out in node.outputs:
+            for user in users.get(out, ()):
+                group = groups.get(nodes[user].name)
+                if group is before or group is mine:
+                    continue
+                if (user if group is None else group.at) <= index:
+                    return False
+    return True
+
+
+def _fits(before: _Group, mine: _Group, constants: Mapping[str, Array]) -> bool:
+    nodes = [*before.nodes, *mine.nodes]
+    made = {out for node in nodes for out in node.outputs}
+    read = {one for node in nodes for one in node.inputs if one and one not in made}
+    return len(nodes) <= _STEPS and sum(one not in constants or constants[one].size > 1 for one in read) <= _OPERANDS
+
+
+def _chain(
+    group: _Group, nodes: Sequence[Node], groups: Mapping[str, _Group], outputs: Set[str], shapes: Shapes,
+    constants: Mapping[str, Array], dtypes: Mapping[str, str],
+) -> Node:  # fmt: skip
+    """The node that computes a group."""
+    made = {out for node in group.nodes for out in node.outputs}
+    read = [one for node in group.nodes for one in node.inputs if one and one not in made]
+    inlined = _inlined(group, read, shapes, constants)
+    clips = {one for node in group.nodes if node.op == "Clip" for one in node.inputs[1:]}
+    operands = [one for one in dict.fromkeys(read) if one not in inlined and one not in clips]
+    places = {name: index for index, name in enumerate(operands)}
+    steps: list[list[Any]] = []
+    for node in group.nodes:
+        for name in dict.fromkeys(node.inputs):
+            if name in inlined and name not in clips and name not in places and not _exponent(node, name, inlined):
+                places[name] = len(operands) + len(steps)
+                steps.append(["Constant", [], {"value": constants[name].reshape(-1)[0].item()}, dtypes[name]])
+        steps += _steps(node, places, len(operands) + len(steps), constants, inlined, dtypes)
+        places[node.outputs[0]] = len(operands) + len(steps) - 1
+    inside = {id(node) for node in group.nodes}
+    outside = {one for node in nodes if id(node) not in inside for one in node.inputs}
+    results = [node.outputs[0] for node in group.nodes if node.outputs[0] in outside or node.outputs[0] in outputs]
+    results = results or [group.nodes[-1].outputs[0]]
+    attrs = chain_attrs(steps, [dtypes[one] for one in operands], [places[one] for one in results])
+    return Node("Chain", group.nodes[-1].name, tuple(operands), tuple(results), attrs)
+
+
+def _inlined(group: _Group, read: Sequence[str], shapes: Shapes, constants: Mapping[str, Array]) -> set[str]:
+    """Constants of one element that become part of the text; one may stay, where it alone gives the result its rank."""
+    single = {one for one in read if one in constants and constants[one].size == 1}
+    rank = len(shapes[group.nodes[-1].outputs[0]][0]) if group.nodes[-1].outputs[0] in shapes else None
+    others = [one for one in read if one not in single]
+    if not others:
+        return {one for one in single if one != read[0]}
+    if rank is None or any(one not in shapes for one in others):
+        return {one for one in single if constants[one].ndim == 0}
+    most = max(len(shapes[one][0]) for one in others)
+    return {one for one in single if constants[one].ndim <= most}
+
+
+def _exponent(node: Node, name: str, inlined: Set[str]) -> bool:
+    return node.op == "Pow" and name == node.inputs[1] and name in inlined and node.inputs[0] != name
+
+
+def _steps(
+    node: Node, places: Mapping[str, int], at: int, constants: Mapping[str, Array], inlined: Set[str],
+    dtypes: Mapping[str, str],
+) -> list[list[Any]]:  # fmt: skip
+    """The steps of one node, the first of which is step or operand number `at`."""
+    op = CONTRIBUTED.get(node.op, node.op)
+    attrs = {key: value for key, value in node.attrs.items() if isinstance(value, (int, float, str))}
+    given = [one for one in node.inputs if one]
+    if op == "Clip":
+        limits = zip(("min", "max"), node.inputs[1:], strict=False)
+        attrs |= {key: float(constants[one].reshape(-1)[0]) for key, one in limits if one}
+        given = given[:1]
+    if op == "Pow" and _exponent(node, node.inputs[1], inlined):
+        attrs["exponent"] = float(constants[node.inputs[1]].reshape(-1)[0])
+        given = given[:1]
+    result = dtypes[node.outputs[0]]
+    if op == "BiasGelu":
+        return [["Add", [places[one] for one in given], {}, result], ["Gelu", [at], {}, result]]
+    return [[op, [places[one] for one in given], attrs, result]]

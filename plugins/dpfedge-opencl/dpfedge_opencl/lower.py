@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lowering at compile time: an ONNX graph in; nodes of this backend, packed weights and parts for the CPU plugin out.
+
+The steps: onnxruntime's basic optimiser (`lower_onnx`), who runs what (`partition`), sub-models of what runs on the CPU
+(`lower_segments`), fusion (`fuse`), and each operator's own packing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dpfedge.backend.api import Array, LoweredGraph, LowerRequest
+from dpfedge.backend.onnx_graph import WEIGHT_MIN_BYTES, graph_ports
+from dpfedge.tensors import dtype_name
+from dpfedge_opencl.fuse import fuse
+from dpfedge_opencl.graph import SEGMENT, Constant, Graph, Segment, place, prefix, read, write
+from dpfedge_opencl.lower_onnx import Source, open_source
+from dpfedge_opencl.lower_segments import arrange, lower_segment
+from dpfedge_opencl.ops.api import OPS, Node
+from dpfedge_opencl.partition import contents, late_inputs, parts, sort_out
+
+__all__ = ["finish", "lower"]
+
+
+class _Lowering:
+    """What an operator may do when its graph is lowered (`ops.api.Lowering`)."""
+
+    def __init__(self, request: LowerRequest, constants: dict[str, Array], dtypes: dict[str, str]) -> None:
+        self.arch, self.features = request.arch, request.features
+        self._constants, self._dtypes = constants, dtypes
+
+    def weight(self, name: str) -> Array | None:
+        """The constant's contents; None when `name` is computed."""
+        return self._constants.get(name)
+
+    def add(self, node: Node, role: str, array: Array) -> str:
+        """A new constant in the package; its name."""
+        name = f"{node.name}/{role}"
+        assert name not in self._constants, name
+        self._constants[name] = np.ascontiguousarray(array).reshape(array.shape)
+        self._dtypes[name] = dtype_name(array.dtype)
+        return name
+
+
+def lower(request: LowerRequest) -> LoweredGraph:
+    """Kernels for what this backend has, the CPU plugin for the rest; the same request gives the same bytes."""
+    source = open_source(request.onnx, request.name)
+    inputs, outputs = graph_ports(source.model, f"graph {request.name}")
+    lowering = _Lowering(request, source.constants, source.dtypes)
+    places, reasons = sort_out(source.nodes, source.dtypes, source.constants, lowering)
+    rows = parts(source.nodes, places)
+    names = {spec.name for spec in outputs}
+    late = late_inputs(source.nodes, places, [spec.name for spec in inputs], names)
+    order, groups = arrange(source, rows, places, names)
+    weights: dict[str, Array] = {}
+    segments: list[Segment] = []
+    for index, group in enumerate(groups):
+        segment, arrays = lower_segment(request, source, group, index, reasons, places)
+        segments.append(segment)
+        weights.update((f"{prefix(index)}{name}", array) for name, array in arrays.items())
+    host = frozenset(node.name for node in order if places.get(node.name) == "host")
+    nodes = fuse(order, host, inputs, names, source.constants, source.dtypes)
+    for node in nodes:
+        if node.op != SEGMENT and node.name not in host:
+            OPS[node.op].lower(node, lowering)
+    constants, mine = _constants(nodes, host, names, source)
+    graph = Graph(request.name, inputs, outputs, tuple(nodes), constants, host, frozenset(late), tuple(segments))
+    return LoweredGraph(write(graph), {**mine, **weights}, inputs, outputs, _decisions(graph, source))
+
+
+def _constants(
+    nodes: list[Node], host: frozenset[str], outputs: set[str], source: Source
+) -> tuple[dict[str, Constant], dict[str, Array]]:
+    """(constants that are left, those that kernels read from the package)."""
+    read_by_kernels: dict[str, None] = dict.fromkeys(name for name in source.constants if name in outputs)
+    used: dict[str, None] = {**read_by_kernels}
+    for node in nodes:
+        used.update(dict.fromkeys(name for name in node.inputs if name in source.constants))
+        if node.name not in host:
+            skip = set(contents(node.op))
+            fresh = [name for place, name in enumerate(node.inputs) if place not in skip and name in source.constants]
+            read_by_kernels.update(dict.fromkeys(fresh))
+    found, weights = {}, {}
+    for name in used:
+        array = source.constants[name]
+        weight = name in read_by_kernels and array.size > 1
+        small = array.nbytes < WEIGHT_MIN_BYTES or not weight
+        data = array.tobytes() if small else None
+        found[name] = Constant(source.dtypes[name], array.shape, data, ("", 0, 0) if weight else None)
+        if weight:
+            weights[name] = array
+    return found, weights
+
+
+def _decisions(graph: Graph, source: Source) -> tuple[tuple[str, str], ...]:
+    kernels = sum(node.op != SEGMENT and node.name not in graph.host for node in graph.nodes)
+    found = [(f"kernels={kernels}", f"{len(source.nodes)} operators, fused where one kernel can compute several")]
+    for index, one in enumerate(graph.segments):
+        found.append((f"cpu segment {index}: {len(one.nodes)} operators", one.reason))
+    if graph.late:
+        found.append((f"late={','.join(sorted(graph.late))}", "only values on the device follow from these sizes"))
+    return tuple(found)
+
+
+def finish(lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
+    """The graph's bytes with the place of each weight, those of the CPU's parts among them."""
+    from dpfedge_cpu import CpuBackend
+
+    graph = read(lowered.code, "a lowered graph")
+    codes = []
+    for index, one in enumerate(graph.segments):
+        begin = prefix(index)
+        theirs = {name: lowered.weights[begin + name] for name in one.weights}
+        known = {name: places[begin + name] for name in one.weights if begin + name in places}
+        codes.append(CpuBackend().finish(LoweredGraph(one.code, theirs, one.inputs, one.outputs), known))
+    return write(place(graph, places, codes))

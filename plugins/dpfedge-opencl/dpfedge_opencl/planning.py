@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the values of a plan lie: steps and the memory that values share in, slots and the size of the arena out.
+
+It knows no operator. What the host worked out and a step reads is laid into the plan's own data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from dpfedge.backend.api import Array
+from dpfedge_opencl.memoryplan import assign
+from dpfedge_opencl.ops.api import Value
+from dpfedge_opencl.plan import CpuCall, Home, Launch, Slot, Tensor
+
+__all__ = ["Placing", "Root"]
+
+_ALIGN = 64
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """A piece of memory that one value or several lie in."""
+
+    home: Home
+    name: str
+    """The port of `input`, the section of `weight`, else the value it was made for."""
+    size: int = 0
+    output: str = ""
+    """The graph's output that it is; "" for none."""
+    fixed: Slot | None = None
+    """Its place, once that is settled."""
+
+
+class Placing:
+    """The places of one stretch's values."""
+
+    def __init__(
+        self, values: Mapping[str, Value], contents: Mapping[str, Array], roots: Mapping[str, tuple[Root, int]],
+        stretch: int,
+    ) -> None:  # fmt: skip
+        self._values, self._contents, self._roots = values, contents, roots
+        self._stretch = stretch
+        self.data = bytearray()
+        self.data_places: dict[str, int] = {}
+        """Value → its offset in the plan's data."""
+
+    def place(
+        self, steps: Sequence[Launch | CpuCall], kept: Set[str], unknown: Set[str], outputs: Sequence[str]
+    ) -> tuple[dict[str, Slot], int]:
+        """(slot of every value that a step or a port names, bytes of arena); values in `kept` live on behind it.
+
+        `unknown` are outputs of the last step that get no place: nobody knows their sizes.
+        """
+        first: dict[Root, int] = {}
+        last: dict[Root, int] = {}
+        names: dict[str, None] = {}
+        for index, step in enumerate(steps):
+            for name in _named(step):
+                if name in unknown:
+                    continue
+                names[name] = None
+                if name in self._roots:
+                    root = self._roots[name][0]
+                    first.setdefault(root, index)
+                    last[root] = index
+        for name in kept:
+            if name in self._roots and self._roots[name][0] in last:
+                last[self._roots[name][0]] = len(steps)
+        arena = self._assign(first, last)
+        names.update(dict.fromkeys(name for name in outputs if name in self._values))
+        return {name: slot for name in names if (slot := self._slot(name)) is not None}, arena
+
+    def _assign(self, first: Mapping[Root, int], last: Mapping[Root, int]) -> int:
+        for root in first:
+            if root.output and root.fixed is None:
+                root.fixed = Slot("output", 0, "", (), root.output)
+            elif root.home == "input":
+                root.fixed = Slot("input", 0, "", (), root.name)
+        mine = [root for root in first if root.fixed is None]
+        offsets, size = assign([one.size for one in mine], [first[one] for one in mine], [last[one] for one in mine])
+        for root, offset in zip(mine, offsets, strict=True):
+            root.fixed = Slot("arena", offset, "", (), "", self._stretch)
+        return size
+
+    def _slot(self, name: str) -> Slot | None:
+        value = self._values[name]
+        found = self._roots.get(name)
+        if found is None:
+            return Slot("plan", self._data(name), value.dtype, value.shape, "", self._stretch)
+        root, offset = found
+        if root.fixed is None:
+            if root.output:
+                return Slot("output", offset, value.dtype, value.shape, root.output)
+            return Slot("input", offset, value.dtype, value.shape, root.name) if root.home == "input" else None
+        at = root.fixed
+        return Slot(at.home, at.offset + offset, value.dtype, value.shape, at.of, at.stretch)
+
+    def _data(self, name: str) -> int:
+        if name not in self.data_places:
+            self.data += bytes(-len(self.data) % _ALIGN)
+            self.data_places[name] = len(self.data)
+            self.data += self._contents[name].tobytes()
+        return self.data_places[name]
+
+
+def _named(step: Launch | CpuCall) -> Iterator[str]:
+    if isinstance(step, CpuCall):
+        yield from step.inputs
+        yield from step.outputs
+        return
+    for one in step.args:
+        if isinstance(one, Tensor):
+            yield one.name
