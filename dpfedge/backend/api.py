@@ -158,6 +158,8 @@ class GraphView:
     options: Mapping[str, Any] = field(default_factory=dict)
     sealed: Mapping[str, SealedView] = field(default_factory=dict)
     """What the backend's `seal` built for this device, in the mapped sidecar; empty without a seal that fits."""
+    samples: Sequence[Mapping[str, Array]] = ()
+    """Inputs of the package's golden runs, complete ones; given to `seal`, for what has to run before it can be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,8 @@ class Health:
     """Memory errors that ECC could not correct."""
     faults: int = 0
     """Faults of the device itself that its driver told: NVIDIA's XIDs, AMD's resets; not those a program caused."""
+    power_w: float | None = None
+    """Watts it draws, or the whole board where no sensor tells them apart; None where nobody tells."""
 
 
 @dataclass(frozen=True, slots=True)

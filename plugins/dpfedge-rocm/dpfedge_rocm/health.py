@@ -44,6 +44,7 @@ class Watch:
             throttled=bool(told.throttled) or _at_limit(files),
             ecc_corrected=int(_first(files.corrected, told.corrected, 0)),
             ecc_uncorrected=int(_first(files.uncorrected, told.uncorrected, 0)),
+            power_w=files.watts,
         )
 
     def _told(self) -> SmiState:
