@@ -107,7 +107,7 @@ Pair = tuple[Heard, Heard, int, bool]
 
 def _pairs(first: Side, second: Side) -> list[Pair]:
     others = {one.sha256: one for one in second.speech}
-    return [_pair(one, others[one.sha256]) for one in first.speech]
+    return [_pair(one, others[one.sha256]) for one in first.speech if others]
 
 
 def _pair(one: Heard, other: Heard) -> Pair:

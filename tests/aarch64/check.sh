@@ -42,7 +42,7 @@ answers() {
 make_tree() {
   rm -rf "$tree" && mkdir -p "$tree"
   tests_of "$tree"
-  cp "$here/userland.py" "$here/emulated.py" "$tree/"
+  cp "$here/userland.py" "$here/speech.py" "$here/emulated.py" "$tree/"
 }
 
 make_package() {
@@ -50,10 +50,41 @@ make_package() {
   local tool=$repo/.venv/bin/dpfedge DPFEDGE_PLUGINS=cpu
   export DPFEDGE_PLUGINS
   "$tool" models pull silero-vad moonshine-tiny-en moonshine-speech-samples >/dev/null || return 1
-  cp "$("$py" -c 'from dpfedge.models import pull; print(pull("moonshine-speech-samples").path("beckett.wav"))')" "$tree/speech.wav"
+  "$py" "$here/speech.py" "$tree/speech.wav" || return 1
   "$tool" keygen --name check -o "$work/check.key" --trust "$tree/trust" >/dev/null 2>&1 ||
     { rm -f "$work"/check.{key,pub}; "$tool" keygen --name check -o "$work/check.key" --trust "$tree/trust" >/dev/null; }
-  "$tool" compile "$here/listen.yaml" -o "$tree/listen.dpfbin" --board orin --sign "$work/check.key" >/dev/null
+  # for the emulated board, for this machine, and for an x86 without 8-bit dot products: one file, three targets
+  DPFEDGE_BOARDS=$here/boards "$tool" compile "$here/listen.yaml" -o "$tree/listen.dpfbin" --board orin --board host --board avx2 \
+    --sign "$work/check.key" >/dev/null
+}
+
+# The other sides of the parity report: this machine, and an emulated CPU on which sums of u8·s8 saturate.
+other_sides() {
+  local tool=$repo/.venv/bin/dpfedge said
+  said=$("$py" "$here/speech.py")
+  DPFEDGE_PLUGINS=cpu "$tool" verify "$tree/listen.dpfbin" --board host --trust "$tree/trust" --answers "$tree/x86.json" \
+    --speech "$tree/speech.wav" "$said" >/dev/null || return 1
+  if ! need_qemu x86_64 >"$work/qemu.log" 2>&1; then
+    skip "an x86 without VNNI: no qemu-x86_64 here and none to be fetched"
+    return
+  fi
+  mkdir -p "$work/avx2/proc"
+  printf 'processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Haswell, emulated\nflags\t\t: %s\n\n' \
+    "fpu lm sse2 cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave" >"$work/avx2/proc/cpuinfo"
+  avx2() { env DPFEDGE_PLUGINS=cpu DPFEDGE_BOARDS="$here/boards" ORT_DISABLE_TELEMETRY=1 "$work/qemu/qemu-x86_64" \
+    -cpu Haswell-noTSX -L "$work/avx2" "$py" "$@" 2> >(grep -v "TCG doesn't support" >&2); }
+  avx2 "$here/saturating.py" >"$work/saturating" || return 1
+  avx2 -m dpfedge verify "$tree/listen.dpfbin" --board avx2 --trust "$tree/trust" --answers "$tree/avx2.json" >/dev/null || return 1
+  say "an x86 without VNNI: $(cat "$work/saturating")"
+}
+
+parity() { # A B
+  local code=0
+  [ -e "$tree/$1.json" ] || return 0
+  "$repo/.venv/bin/dpfedge" verify --parity "$tree/$1.json" "$tree/$2.json" >"$work/parity-$1-$2" 2>&1 || code=$?
+  cat "$work/parity-$1-$2"
+  [ $code -eq 0 ] || failed+=("parity of $1 and $2")
+  say "parity of $1 and $2: $work/parity-$1-$2"
 }
 
 bad_input() {
@@ -96,6 +127,7 @@ tree=$work/tree
 make_tree
 make_package || { echo "aarch64: the package could not be compiled" >&2; exit 1; }
 
+other_sides || failed+=("the package on x86")
 bash "$here/core.sh" >"$work/core.log" 2>&1 &
 core=$!
 trap 'kill "$core" 2>/dev/null || true' EXIT
@@ -107,6 +139,9 @@ tested "unit tests: CPU backend, stage processes" 900 tests/unit/plugins/dpfedge
 DPF_PAGE=16384 ARM_PAGE=16384 ARM_FACE=orin tested "pages of 16 KiB" 900 userland.py tests/unit/link/test_arena.py \
   tests/unit/link/test_ring.py tests/unit/package/test_reader.py tests/unit/package/test_weights.py tests/unit/plugins/dpfedge_cpu/test_packed.py \
   -k "not killed_stage"
+parity x86 arm-4096
+parity avx2 arm-4096
+parity arm-4096 arm-16384
 bad_input
 if [ -z "$form" ]; then
   form=prefix DPF_PAGE=4096 ARM_FACE=orin tested "the form without namespaces" 600 userland.py -k "machine or bind"

@@ -170,13 +170,17 @@ def collect(load: Callable[[], object]) -> dict[str, Sequence[Array]] | None:
     It takes the memory of one load and one image.
     """
     images, kept = [], []
-    with _ONE_AT_A_TIME, own_pages():
-        first = np.unique(np.concatenate([_keys(pages) for pages in _made_by(load)] or [np.zeros(0, np.uint64)]))
-        for pages in _made_by(load):
-            keys = _keys(pages)
-            same = np.isin(keys, first) & pages.any(axis=1)
-            images.append(pages[same])
-            kept.append(keys[same])
+    with _ONE_AT_A_TIME:
+        with own_pages():
+            found = [_keys(pages) for pages in _made_by(load)]
+        first = np.unique(np.concatenate(found or [np.zeros(0, np.uint64)]))
+        # anew: what has been freed meanwhile, by an import of NumPy's for one, the second load would be given
+        with own_pages():
+            for pages in _made_by(load):
+                keys = _keys(pages)
+                same = np.isin(keys, first) & pages.any(axis=1)
+                images.append(pages[same])
+                kept.append(keys[same])
     return {IMAGE: images, KEYS: kept} if any(map(len, kept)) else None
 
 

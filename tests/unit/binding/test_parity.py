@@ -104,14 +104,15 @@ def test_compare__other_shapes_are_infinitely_far() -> None:
     [
         ({"package": {"name": "talk", "version": "2", "sha256": "cd" * 32}}, "different packages; found talk 1"),
         ({"outputs": (output(LOGITS, "y"),)}, "different golden outputs; found llm.step logits, llm.step y"),
-        ({"speech": (Heard("77", "a", "a"),)}, "different recordings; found 77"),
+        ({"speech": (Heard("77", "a", "a"),)}, "different recordings; found 66, 77"),
     ],
 )
 def test_compare__of_different_things_is_refused(change: dict[str, Any], said: str) -> None:
     """Nothing could be learnt from it."""
-    here = side(output(LOGITS))
+    here = side(output(LOGITS), speech=(Heard("66", "b", "b"),))
     with pytest.raises(UsageError, match=said):
         compare(here, dataclasses.replace(here, **change))
+    assert compare(here, side(output(LOGITS)))[0].passed  # a machine that heard nothing
 
 
 @pytest.mark.parametrize(

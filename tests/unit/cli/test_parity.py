@@ -50,6 +50,8 @@ def test_parity__of_machines_that_agree(tmp_path: Path, capsys: pytest.CaptureFi
     assert rows[1] == ["llm.step", "token", "0", "equal", "0", "equal", "1", "of", "1", "pass"]
     assert "tokens: 3 of 3 the same\n" in out
     assert "word error rate A 0.0%, B 0.0%, 0 words apart: pass" in out
+    assert main(["verify", "--parity", *files(tmp_path, dataclasses.replace(HERE, speech=()))]) == 0
+    assert "speech" not in capsys.readouterr().out
 
 
 def test_parity__of_machines_that_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

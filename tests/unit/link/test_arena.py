@@ -58,7 +58,7 @@ def test_create__reserves_and_seals() -> None:
 
 def test_create__slots_on_pages() -> None:
     """A slot larger than a page begins on one; smaller ones begin on a cache line."""
-    specs = [LinkSpec("small", "a", "b", 3, 100), LinkSpec("large", "a", "b", 3, 5000)]
+    specs = [LinkSpec("small", "a", "b", 3, 100), LinkSpec("large", "a", "b", 3, mmap.PAGESIZE + 904)]
     with Arena.create(specs, requests=1) as arena:
         for name, unit in (("small", 64), ("large", mmap.PAGESIZE)):
             producer = arena.producer(name, 1)

@@ -19,6 +19,7 @@ import onnx
 import pytest
 from dpfedge_cpu import CpuBackend, packed
 from dpfedge_cpu.packed import IMAGE, KEYS, collect, load_shared, private_ranges, share, without
+from dpfedge_cpu.session import open_session
 from made_graphs import lowered, view
 
 from dpfedge.backend.api import Budget, GraphView, SealedView, sealing
@@ -169,6 +170,23 @@ def test_share__memory_given_back_meanwhile(save: Save) -> None:
 def test_collect__nothing_to_share() -> None:
     """A graph without large weights has no image."""
     assert collect(lambda: b"nothing") is None
+
+
+def test_collect__memory_freed_between_the_loads_is_not_packed_into(graph: GraphView) -> None:
+    """It lies in the heap, where no page is like another run's; the second load gets pages of its own all the same."""
+    libc = packed._libc()
+
+    def load() -> object:
+        loaded = open_session(graph, Budget())
+        # less than gets pages of its own, and together more than the matrix
+        pieces = [libc.malloc(8000) for _ in range(400)]
+        for piece in pieces:
+            libc.free(piece)
+        return loaded
+
+    found = collect(load)
+    assert found is not None
+    assert sum(map(len, found[IMAGE])) * PAGE >= SIZE * SIZE * 4
 
 
 def test_load_shared__a_load_that_fails(image: Mapping[str, bytes], save: Save) -> None:
