@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from dpfedge.errors import UsageError
 from dpfedge.tensors import TensorSpec
@@ -132,6 +132,8 @@ class LoweredGraph:
     outputs: tuple[TensorSpec, ...]
     decisions: tuple[tuple[str, str], ...] = ()
     """(choice, rule that led to it), shown by `dpfedge inspect --targets`."""
+    arithmetic: Literal["graph", "tf32", "half", "int8"] = "graph"
+    """The coarsest numbers this target computes with where the graph asks for finer ones; golden tolerances follow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,18 +124,20 @@ def _model(writer: PackageWriter, source: ModelSource, files: ModelFilesFound, i
 def _golden(
     writer: PackageWriter, source: ModelSource, variants: Variants, targets: Sequence[_Target]
 ) -> list[dict[str, Any]]:
-    """Golden records of a model: each form of its weights has its own, for the targets that got it."""
-    users: dict[Form, list[_Target]] = {}
+    """Golden records of a model: targets share them that got the same form of its weights and compute alike."""
+    users: dict[tuple[Form, tuple[tuple[str, str], ...]], list[_Target]] = {}
     for target in targets:
-        users.setdefault(replace(variants.form(target.plan), decisions=()), []).append(target)
+        form = replace(variants.form(target.plan), decisions=())
+        users.setdefault((form, tuple(sorted(target.coarse[source.name].items()))), []).append(target)
     records = []
-    for form, members in users.items():
-        cases, notes = make_cases(source.name, source.family, variants.in_form(form).imported)
+    for number, ((form, coarse), members) in enumerate(users.items(), 1):
+        cases, notes = make_cases(source.name, source.family, variants.in_form(form).imported, dict(coarse))
         for target in members:
             target.note_golden(source.name, notes)
         if len(users) == 1:
             return write_cases(writer, source.name, cases)
-        records += write_cases(writer, source.name, cases, form.title, [target.plan.id for target in members])
+        title = f"{form.title}.{number}" if coarse else form.title
+        records += write_cases(writer, source.name, cases, title, [target.plan.id for target in members])
     return records
 
 
@@ -163,6 +165,8 @@ class _Target:
         self.models: dict[str, Any] = {}
         self.decisions: dict[tuple[str, str], list[str]] = {note: [] for note in plan.decisions}
         self.memory = _RUNTIME_BYTES
+        self.coarse: dict[str, dict[str, str]] = {}
+        """Model → graph → the arithmetic of those that this target computes more coarsely than they ask for."""
 
     def add(self, writer: PackageWriter, model: str, imported: Imported) -> None:
         """Lower one model, store its weights, then its graphs."""
@@ -190,6 +194,8 @@ class _Target:
             graphs[name] = _graph(section.name, graph, places[name], self.plan.arch)
             graphs[name]["options"] |= {} if bucket is None else {"bucket": bucket}
         self.models[model] = {"graphs": graphs}
+        found = {name: graph.arithmetic for name, graph in lowered.items()}
+        self.coarse[model] = {name: arithmetic for name, arithmetic in found.items() if arithmetic != "graph"}
         self._note(model, imported, lowered, places)
 
     def _note(

@@ -41,6 +41,7 @@ _TOLERANCES: Mapping[str, tuple[float, str]] = {
     ),
     "int8": (0.05, "activations are quantised to 8 bits: a last bit may decide the next step"),
     "half": (0.01, "arithmetic in 16-bit floats"),
+    "tf32": (0.004, "products of floats that are cut to 10 bits of fraction"),
     "float": (0.001, "float32 throughout: only the order of sums differs"),
 }
 """Arithmetic of a graph → the relative L2 error a target may have, and why."""
@@ -70,10 +71,15 @@ class Case:
     tolerance: float
 
 
-def tolerance(model: onnx.ModelProto, hints: Mapping[str, Any] | None = None) -> tuple[float, str]:
-    """(largest relative L2 error, rule) for answers of a form of `model` that was lowered with `hints`."""
+def tolerance(
+    model: onnx.ModelProto, hints: Mapping[str, Any] | None = None, arithmetic: str = "graph"
+) -> tuple[float, str]:
+    """(largest relative L2 error, rule) for answers of a form of `model` that was lowered with `hints`.
+
+    `arithmetic` is the target's own, coarser than the graph's or `graph` (`LoweredGraph.arithmetic`).
+    """
     levels = (hints or {}).get("session", {}).get("session.qdq_matmulnbits_accuracy_level")
-    found = {"float"}
+    found = {"float"} if arithmetic == "graph" else {"float", arithmetic}
     for graph in subgraphs(model.graph):
         for node in graph.node:
             if _INT8.fullmatch(node.op_type):
@@ -88,13 +94,18 @@ def tolerance(model: onnx.ModelProto, hints: Mapping[str, Any] | None = None) ->
     return max(_TOLERANCES[name] for name in found)
 
 
-def make_cases(model: str, family: str, imported: Imported) -> tuple[list[Case], dict[str, tuple[str, str]]]:
-    """The calls of every graph, and for each graph a decision: the tolerance, or why there are no golden values."""
+def make_cases(
+    model: str, family: str, imported: Imported, arithmetic: Mapping[str, str] | None = None
+) -> tuple[list[Case], dict[str, tuple[str, str]]]:
+    """The calls of every graph, and for each graph a decision: the tolerance, or why there are no golden values.
+
+    `arithmetic` has the graphs that the targets compute more coarsely than they were imported.
+    """
     cases: list[Case] = []
     decisions: dict[str, tuple[str, str]] = {}
     done: dict[str, Mapping[str, Array]] = {}
     for name, graph in imported.graphs.items():
-        allowed, rule = tolerance(graph, imported.hints.get(name))
+        allowed, rule = tolerance(graph, imported.hints.get(name), (arithmetic or {}).get(name, "graph"))
         try:
             reference = Reference(f"{model}.{name}", graph)
             found = list(_calls(reference, family, name, imported, done, allowed))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from made_gguf import VOCABULARY, llama_file
 from made_graphs import relative
 from onnx import TensorProto, helper
 
-from dpfedge.backend.api import Budget, GraphView
+from dpfedge.backend.api import Budget, GraphView, LoweredGraph, LowerRequest
 from dpfedge.backend.registry import Registry
 from dpfedge.compiler.emit import compile_package
 from dpfedge.compiler.recipe import load_recipe
@@ -241,3 +242,27 @@ def test_compile_package__forms_differ_by_target(folder: Path, monkeypatch: pyte
     assert list(manifest.models["llm"].config["formats"]) == ["fp16"]
     assert any(choice == "llm: weights=keep, not fp16" for choice, _ in manifest.targets[0].decisions)
     assert any(choice.startswith("llm: fp16=") for choice, _ in manifest.targets[1].decisions)
+
+
+def test_compile_package__tolerances_follow_the_targets_arithmetic(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A target that computes in 16-bit floats may be off by more, and only there; what both compute alike is shared."""
+    lower = CpuBackend.lower
+
+    def coarse(self: CpuBackend, request: LowerRequest) -> LoweredGraph:
+        half = request.arch == "armv8.2-a" and request.name == "llm.llm"
+        return replace(lower(self, request), arithmetic="half" if half else "graph")
+
+    monkeypatch.setattr(CpuBackend, "lower", coarse)
+    manifest = open_package(compiled(folder, boards=("host", "rk3588"))).manifest
+    allowed = {(r.model, r.target): r.outputs["logits" if r.model == "llm" else "output"] for r in manifest.golden}
+    board, host = (target.id for target in manifest.targets)
+
+    assert {key: tensor.rel_l2 for key, tensor in allowed.items()} == {
+        ("vad", None): 0.001, ("llm", host): 0.001, ("llm", board): 0.01,
+    }  # fmt: skip
+    assert {r.section for r in manifest.golden} == {"golden.vad", "golden.llm.keep", "golden.llm.keep.1"}
+    assert ["llm.llm: golden=rel_l2≤0.01", "arithmetic in 16-bit floats"] in [
+        list(d) for d in manifest.targets[0].decisions
+    ]

@@ -131,6 +131,8 @@ def test_tolerance__by_rule() -> None:
     assert tolerance(model_of("Conv"))[0] == 0.001
     assert tolerance(model_of("Conv", dtype=TensorProto.FLOAT16))[0] == 0.01
     assert tolerance(model_of("Conv", "DynamicQuantizeLinear"))[0] == 0.05
+    assert tolerance(model_of("Conv"), arithmetic="tf32")[0] == 0.004
+    assert tolerance(model_of("Conv", "DynamicQuantizeLinear"), arithmetic="half")[0] == 0.05
     assert tolerance(block.model([], [])) == (
         0.12,
         "activations are quantised to 8 bits per block: up to 6 % off on real models, and twice that is bad",
