@@ -99,6 +99,12 @@ void *malloc(size_t nbytes) {
     return newest;
 }
 
+void *aligned_alloc(size_t alignment, size_t nbytes) {
+    size_t rest = (uintptr_t)heap & (alignment - 1);
+    if (rest != 0 && malloc(alignment - rest) == NULL) return NULL;
+    return malloc(nbytes);
+}
+
 void *calloc(size_t count, size_t each) {
     void *bytes = malloc(count * each);
     return bytes == NULL ? NULL : memset(bytes, 0, count * each);
@@ -162,6 +168,10 @@ static int tell(const char *format, va_list list) {
     int count = write_text(line, sizeof line, format, list);
     call(SYS_WRITE0, line);
     return count;
+}
+
+int puts(const char *text) {
+    return printf("%s\n", text);
 }
 
 int printf(const char *format, ...) {

@@ -22,6 +22,7 @@ long ftell(FILE *file);
 void rewind(FILE *file);
 size_t fread(void *bytes, size_t each, size_t count, FILE *file);
 int fclose(FILE *file);
+int puts(const char *text);
 int printf(const char *format, ...);
 int fprintf(FILE *file, const char *format, ...);
 int snprintf(char *text, size_t room, const char *format, ...);

@@ -9,6 +9,7 @@
 
 void *malloc(size_t nbytes);
 void *calloc(size_t count, size_t each);
+void *aligned_alloc(size_t alignment, size_t nbytes);
 void free(void *bytes);
 __attribute__((noreturn)) void abort(void);
 __attribute__((noreturn)) void exit(int code);
