@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the conformance suite, a whole pipeline and a bench on this machine's AMD GPU, and writes a report."""
+"""Prove the rocm backend on its device: `python verify_on_device.py --report rocm.json [--package P]`.
+
+It is `dpfedge doctor --backend rocm --verify`; `dpfedge_rocm/verify.py` has what only the device shows.
+"""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-from dpfedge.doctor.verify import main
+from dpfedge.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main("rocm", Path(sys.argv[1] if len(sys.argv) > 1 else "report-rocm.md")))
+    raise SystemExit(main(["doctor", "--backend", "rocm", "--verify", *sys.argv[1:]]))

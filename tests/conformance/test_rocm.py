@@ -2,6 +2,7 @@
 """Backend rocm against the suite for backends."""
 
 from dpfedge_rocm import RocmBackend
+from dpfedge_rocm.verify import OPS, UNSUPPORTED
 
 from dpfedge.testing.backend_suite import BackendSuite
 
@@ -10,7 +11,5 @@ class TestRocm(BackendSuite):
     """All of it."""
 
     backend = RocmBackend()
-    unsupported = {  # noqa: RUF012
-        "cancel": "a compiled program cannot be ended on its way",
-        "arena": "inputs and outputs are copied to the GPU's memory",
-    }
+    ops = OPS
+    unsupported = UNSUPPORTED

@@ -7,7 +7,7 @@ point raises is its failure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,11 +16,19 @@ from dpfedge.errors import BackendError
 from dpfedge_rocm.backend import RocmBackend
 from dpfedge_rocm.health import Watch
 from dpfedge_rocm.hip import hip, number_of
+from dpfedge_rocm.ops import OPERATORS
 from dpfedge_rocm.programs import collect
 from dpfedge_rocm.session import open_at
 
-__all__ = ["checks"]
+__all__ = ["OPS", "UNSUPPORTED", "checks"]
 
+OPS: Sequence[str] = tuple(f"{op}{rest}" for op in sorted(OPERATORS) for rest in ("/*", "-*"))
+"""Tests of the suite for operators that MIGraphX has."""
+UNSUPPORTED: Mapping[str, str] = {
+    "cancel": "a compiled program cannot be ended on its way",
+    "arena": "inputs and outputs are copied to the GPU's memory",
+}
+"""Tests of the suite → why they will never work."""
 _WIDTH = 256
 
 

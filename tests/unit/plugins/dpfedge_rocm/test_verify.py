@@ -39,4 +39,4 @@ def test_script__calls_what_doctor_calls() -> None:
     """One way to verify, two ways to start it."""
     text = (Path(__file__).parents[4] / "plugins/dpfedge-rocm/verify_on_device.py").read_text()
 
-    assert "from dpfedge.doctor.verify import main" in text
+    assert '["doctor", "--backend", "rocm", "--verify"' in text
