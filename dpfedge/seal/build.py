@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dpfedge import __version__
 from dpfedge.backend.api import Budget, Seals, sealing
 from dpfedge.binding import Bound
+from dpfedge.binding.golden import golden_inputs
 from dpfedge.binding.seal import seal_record
 from dpfedge.package import PackageWriter
 from dpfedge.package.prefix import BakedPrefix
@@ -104,7 +105,8 @@ def _with_progress(steps: Iterator[_Step], progress: Progress) -> Iterator[_Step
 
 def _build(writer: PackageWriter, seals: Seals, bound: Bound, model: str, graph: str) -> Iterator[Built]:
     bound_model = bound.model(model)
-    found = seals.seal(bound_model.graph(graph), bound_model.device, Budget(threads=1))
+    view = replace(bound_model.graph(graph), samples=golden_inputs(bound, model, graph))
+    found = seals.seal(view, bound_model.device, Budget(threads=1))
     for name, data in sorted((found or {}).items()):
         section = writer.add(f"sealed.{model}.{graph}.{name}", "sealed", data)
         yield Built(model, graph, name, section.name)

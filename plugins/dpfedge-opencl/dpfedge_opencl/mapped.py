@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of drivers that share only what they allocated: `CL_MEM_ALLOC_HOST_PTR`, mapped while the CPU uses it.
+
+The caller's arrays are copied to and from such memory, and every byte of that is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpfedge.backend.api import Array
+from dpfedge_opencl.library import driver, pyopencl
+from dpfedge_opencl.memory import Block, Span
+
+__all__ = ["Mapped"]
+
+
+class _Allocated:
+    """One allocation of the driver; its address may be another one at each map."""
+
+    __slots__ = ("_host", "_memory", "size", "span")
+
+    def __init__(self, memory: Mapped, size: int) -> None:
+        self._memory, self.size = memory, max(size, 1)
+        self._host: Array | None = None
+        flags = pyopencl().mem_flags
+        buffer = driver(
+            lambda: pyopencl().Buffer(memory.context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, self.size),
+            "clCreateBuffer", memory.where,
+        )  # fmt: skip
+        self.span = Span(buffer, 0, None)
+
+    def host(self) -> Array:
+        """Its bytes, mapped until `release`."""
+        if self._host is None:
+            self._host = self._memory.map(self.span.buffer, self.size)
+        return self._host
+
+    def release(self) -> None:
+        """Unmap it."""
+        if self._host is not None:
+            self._memory.unmap(self._host)
+            self._host = None
+
+
+class Mapped:
+    """Memory by `CL_MEM_ALLOC_HOST_PTR`."""
+
+    name = "alloc_host_ptr"
+    in_place = False
+
+    def __init__(self, context: Any, queue: Any, where: str) -> None:
+        self.context, self._queue, self.where, self.copied = context, queue, where, 0
+
+    def wrap(self, array: Array, *, write: bool) -> Span:
+        """Memory of the driver's with a copy of the array."""
+        block = self.allocate(array.nbytes)
+        block.span.keep = block
+        self.enter(block.span, array)
+        return block.span
+
+    def allocate(self, size: int) -> Block:
+        """Memory of the driver's."""
+        return _Allocated(self, size)
+
+    def enter(self, span: Span, array: Array) -> None:
+        """Copy the array in."""
+        self._copy(span, array, inwards=True)
+
+    def leave(self, span: Span, array: Array) -> None:
+        """Copy the array out."""
+        self._copy(span, array, inwards=False)
+
+    def map(self, buffer: Any, size: int) -> Array:
+        """A blocking map of all of it."""
+        cl = pyopencl()
+        flags = cl.map_flags.READ | cl.map_flags.WRITE
+
+        def call() -> Array:
+            found, _ = cl.enqueue_map_buffer(self._queue, buffer, flags, 0, (size,), np.uint8, is_blocking=True)
+            return found  # type: ignore[no-any-return]
+
+        return driver(call, "clEnqueueMapBuffer", self.where)
+
+    def unmap(self, host: Array) -> None:
+        """Give the mapping back, and wait: kernels are enqueued on other queues."""
+
+        def call() -> None:
+            host.base.release(self._queue)  # type: ignore[union-attr]
+            self._queue.finish()
+
+        driver(call, "clEnqueueUnmapMemObject", self.where)
+
+    def _copy(self, span: Span, array: Array, *, inwards: bool) -> None:
+        if not array.nbytes:
+            return
+        block = span.keep
+        assert isinstance(block, _Allocated)
+        device, ours = block.host()[: array.nbytes], array.reshape(-1).view(np.uint8)
+        if inwards:
+            device[:] = ours
+        else:
+            ours[:] = device
+        block.release()
+        self.copied += array.nbytes

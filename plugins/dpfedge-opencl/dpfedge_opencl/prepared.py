@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan made ready to run again and again: one kernel object per launch with its arguments set, in a stream's windows.
+
+What moves between runs (the caller's memory) is set anew where it moved, and nothing else. It allocates no tensor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dpfedge.errors import BackendError
+from dpfedge_opencl.library import Native, check
+from dpfedge_opencl.memory import Span
+from dpfedge_opencl.plan import CpuCall, Launch, Plan, Slot, Tensor
+from dpfedge_opencl.runtime import Runtime
+from dpfedge_opencl.stream import Batch, Call
+
+__all__ = ["Prepared", "Source", "source_of"]
+
+Source = tuple[str, str | int]
+"""Memory that a value lies in: ("input", name), ("output", name), ("weight", section), ("arena", stretch),
+("plan", stretch), ("cpu", name)."""
+
+
+def source_of(slot: Slot) -> Source:
+    """The memory that `slot` is a part of."""
+    return slot.home, slot.stretch if slot.home in ("arena", "plan") else slot.of
+
+
+class Prepared:
+    """The kernels of one plan on one stream."""
+
+    def __init__(self, plan: Plan, runtime: Runtime, queue: ctypes.c_void_p, where: str) -> None:
+        self.plan = plan
+        self._native, self._where = runtime.native, where
+        self._moving: dict[Source, list[tuple[ctypes.c_void_p, int, int]]] = {}
+        self._set: dict[Source, int] = {}
+        self._kernels: list[int] = []
+        self._late: object = None
+        self.changes = -1
+        """`Ports.changes` when the kernels were last told where everything is."""
+        self.data = runtime.memory.allocate(len(plan.data)) if plan.data else None
+        """What the host worked out of the shapes, where kernels read it."""
+        if self.data is not None:
+            self.data.host()[: len(plan.data)] = np.frombuffer(plan.data, np.uint8)
+            self.data.release()
+        weakref.finalize(self, _release, self._native, self._kernels)
+        self.steps: list[Batch | CpuCall] = []
+        calls: list[Call] = []
+        nodes: list[str] = []
+        for step in plan.steps:
+            if isinstance(step, CpuCall):
+                self._close(calls, nodes)
+                self.steps.append(step)
+                calls, nodes = [], []
+            else:
+                calls.append(self._call(step, runtime, queue))
+                nodes.append(step.node)
+        self._close(calls, nodes)
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """Every memory the kernels use."""
+        return tuple(self._moving)
+
+    def point(self, source: Source, span: Span) -> None:
+        """Let the kernels use `span` as `source`."""
+        if self._set.get(source) == span.serial:
+            return
+        memory, set_arg = ctypes.c_void_p(span.handle), self._native.set_arg
+        pointer = ctypes.byref(memory)
+        for kernel, index, delta in self._moving[source]:
+            offset = ctypes.c_uint64(span.offset + delta)
+            code = set_arg(kernel, index, 8, pointer) or set_arg(kernel, index + 1, 8, ctypes.byref(offset))
+            check(code, "clSetKernelArg", self._where)
+        self._set[source] = span.serial
+
+    def write_late(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Write what follows from sizes that the plan does not depend on, where they are others than the last run's."""
+        late, data, key = self.plan.late, self.data, tuple(shapes.values())
+        if late is None or data is None or key == self._late:
+            return
+        host = data.host()
+        for offset, contents in late(shapes):
+            host[offset : offset + len(contents)] = np.frombuffer(contents, np.uint8)
+        data.release()
+        self._late = key
+
+    def _close(self, calls: Sequence[Call], nodes: Sequence[str]) -> None:
+        if calls:
+            self.steps.append(Batch(calls, nodes))
+
+    def _call(self, launch: Launch, runtime: Runtime, queue: ctypes.c_void_p) -> Call:
+        where = f"{self._where}: {launch.node}"
+        made = self._native.kernel(runtime.programs.handle(launch.kernel, where), launch.kernel.entry, where)
+        self._kernels.append(made)
+        kernel = ctypes.c_void_p(made)
+        index = 0
+        for argument in launch.args:
+            if isinstance(argument, Tensor):
+                slot = self._slot(argument.name, where)
+                self._moving.setdefault(source_of(slot), []).append((kernel, index, slot.offset))
+                index += 2
+            else:
+                bytes_ = argument.tobytes()
+                check(self._native.set_arg(kernel, index, len(bytes_), bytes_), f"clSetKernelArg({index})", where)
+                index += 1
+        return _arguments(queue, kernel, launch)
+
+    def _slot(self, name: str, where: str) -> Slot:
+        try:
+            return self.plan.slots[name]
+        except KeyError as error:
+            raise BackendError("the plan gives a value no place", where=where, found=name) from error
+
+
+def _arguments(queue: ctypes.c_void_p, kernel: ctypes.c_void_p, launch: Launch) -> Call:
+    dims = len(launch.global_size)
+    sizes = (ctypes.c_size_t * dims)(*launch.global_size)
+    local = None if launch.local_size is None else (ctypes.c_size_t * dims)(*launch.local_size)
+    return queue, kernel, dims, None, sizes, local, 0, None, None
+
+
+def _release(native: Native, kernels: list[int]) -> None:
+    for kernel in kernels:
+        native.release_kernel(kernel)
+    kernels.clear()

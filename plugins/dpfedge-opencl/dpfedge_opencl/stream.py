@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An in-order queue of one binding: kernels go in by windows, and every wait for them ends within a bound.
+
+A window is about a millisecond of kernels: so many that the device stays busy while the host looks whether the run was
+cancelled, and never more than two of them are in the queue. It knows no graph and no memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from dpfedge.errors import BackendError, RunCancelled
+from dpfedge_opencl.library import callback, check, driver, hang_seconds, hung_error, status_name
+from dpfedge_opencl.runtime import Runtime
+
+__all__ = ["Batch", "Call", "Stream"]
+
+_WINDOW_S = 1e-3
+_FEWEST, _MOST = 4, 64
+_MEASURED = 4  # the first runs of a batch; the very first one compiles
+Call = tuple[Any, ...]
+"""Arguments of clEnqueueNDRangeKernel."""
+_lost: list[object] = []  # the driver may still call back into what it hung on
+
+
+class Window:
+    """Calls that are enqueued without looking up; the last one tells when it is done."""
+
+    __slots__ = ("calls", "event", "nodes")
+
+    def __init__(self, calls: Sequence[Call], nodes: Sequence[str]) -> None:
+        self.event = ctypes.c_void_p()
+        self.calls = (*calls[:-1], (*calls[-1][:-1], ctypes.byref(self.event)))
+        self.nodes = nodes
+
+
+class Batch:
+    """Calls that follow one another, in windows whose size follows from how long the first runs took."""
+
+    def __init__(self, calls: Sequence[Call], nodes: Sequence[str]) -> None:
+        self._calls, self._nodes = tuple(calls), tuple(nodes)
+        self._runs = 0
+        self.windows = self._cut(_FEWEST)
+
+    @property
+    def settled(self) -> bool:
+        """Whether windows keep their size."""
+        return self._runs >= _MEASURED or len(self._calls) <= _FEWEST
+
+    def settle(self, seconds: float) -> None:
+        """A run took `seconds`."""
+        self._runs += 1
+        each = max(seconds, 1e-6) / len(self._calls)
+        self.windows = self._cut(min(_MOST, max(_FEWEST, round(_WINDOW_S / each))))
+
+    def _cut(self, size: int) -> tuple[Window, ...]:
+        starts = range(0, len(self._calls), size)
+        return tuple(Window(self._calls[at : at + size], self._nodes[at : at + size]) for at in starts)
+
+
+class _Signal:
+    """Set by the driver when an event is done."""
+
+    __slots__ = ("function", "lock", "status")
+
+    def __init__(self) -> None:
+        self.lock, self.status = threading.Lock(), 0
+        self.lock.acquire()
+        self.function = callback(self._done)
+
+    def _done(self, status: int) -> None:
+        self.status = status
+        self.lock.release()
+
+
+class Stream:
+    """A queue and the waits for what is in it; used by one thread at a time."""
+
+    def __init__(self, runtime: Runtime, where: str) -> None:
+        self._runtime, self._native, self._where = runtime, runtime.native, where
+        self._queue = runtime.queue()
+        self.handle = ctypes.c_void_p(self._queue.int_ptr)
+        self._signals = (_Signal(), _Signal())
+        self._seconds = hang_seconds()
+        self.cancelled = False
+        self._broken: BackendError | None = None
+
+    def run(self, batch: Batch) -> None:
+        """Enqueue every window and wait; RunCancelled once `cancelled` is seen, with nothing left in the queue."""
+        if self._broken is not None:
+            raise self._broken
+        self._runtime.check_process()
+        started = time.perf_counter()
+        try:
+            self._run(batch.windows)
+        except BackendError:
+            self._recover()
+            raise
+        self.check_cancelled()
+        if not batch.settled:
+            batch.settle(time.perf_counter() - started)
+
+    def _run(self, work: Sequence[Window]) -> None:
+        waiting: Window | None = None
+        signals = self._signals
+        for window in work:
+            if self.cancelled:
+                break
+            try:
+                self._enqueue(window, signals[0])
+            finally:
+                if waiting is not None:
+                    self._await(waiting, signals[1])
+                    waiting = None
+            waiting, signals = window, (signals[1], signals[0])
+        if waiting is not None:
+            self._await(waiting, signals[1])
+
+    def _recover(self) -> None:
+        """After an error: wait for what is in the queue, which may still signal what nobody waits for."""
+        _lost.append(self._signals)
+        self._signals = (_Signal(), _Signal())
+        if self._broken is None:
+            try:
+                driver(self._queue.finish, "clFinish", self._where)
+            except BackendError as error:
+                self._broken = error
+
+    def check_cancelled(self) -> None:
+        """RunCancelled when the run was cancelled."""
+        if self.cancelled:
+            raise RunCancelled("the run was cancelled", where=self._where)
+
+    def _enqueue(self, window: Window, signal: _Signal) -> None:
+        enqueue, native = self._native.enqueue, self._native
+        for index, call in enumerate(window.calls):
+            if code := enqueue(*call):
+                check(code, f"clEnqueueNDRangeKernel of {window.nodes[index]}", self._where)
+        check(native.set_callback(window.event, 0, signal.function, None), "clSetEventCallback", self._where)
+        check(native.flush(self.handle), "clFlush", self._where)
+
+    def _await(self, window: Window, signal: _Signal) -> None:
+        if not signal.lock.acquire(timeout=self._seconds):
+            _lost.append((self, window))
+            self._broken = hung_error(self._where, f"a kernel of {window.nodes[0]} … {window.nodes[-1]}", self._seconds)
+            raise self._broken
+        self._native.release_event(window.event)
+        if signal.status < 0:
+            where = f"{window.nodes[0]} … {window.nodes[-1]}"
+            raise BackendError(
+                f"a kernel failed on the device, in {where}", where=self._where,
+                found=f"{status_name(signal.status)} ({signal.status})",
+            )  # fmt: skip
