@@ -66,11 +66,11 @@ wheels: $(VENV)/.stamp
 	bash tests/aarch64/wheels.sh
 
 ## make test-aarch64   an emulated aarch64 userland from those wheels, tested; the C core on big-endian and small cores
-test-aarch64: wheels
+test-aarch64: $(VENV)/.stamp
 	bash tests/aarch64/check.sh
 
 ## make test-boards    nightly: boots emulated boards (Orin, Orin Nano, Thor, RK3588) on pages of 4 and 16 KiB and visits them
-test-boards: wheels
+test-boards: $(VENV)/.stamp
 	bash tests/boards/check.sh
 
 ## make lock    writes requirements.lock anew from pyproject.toml

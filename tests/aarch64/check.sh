@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make test-aarch64`: from nothing to a tested aarch64 userland, without root. README.md says what is proven and what not.
 #
-# In: the wheels in dist/, PyPI and Debian's archive. Out: exit 0, or 1 at the first failure; everything else lies below
+# In: the work tree, PyPI and Debian's archive. Out: exit 0, or 1 when something failed; everything else lies below
 # build/aarch64 and is used again. Where the emulator cannot be had nothing is tested, and a loud line says so.
 . "$(dirname "$0")/tools.sh"
 . "$here/root.sh"
@@ -113,6 +113,11 @@ if ! need_qemu aarch64 >"$work/qemu.log" 2>&1; then
   skip "EVERYTHING ON AARCH64: no qemu-aarch64 here and none to be fetched ($(tail -1 "$work/qemu.log"))"
   finish
 fi
+if ! prepare_apt >"$work/qemu.log" 2>&1; then
+  skip "EVERYTHING ON AARCH64: Debian's packages cannot be fetched ($(tail -1 "$work/qemu.log"))"
+  finish
+fi
+bash "$here/wheels.sh" || { echo "aarch64: no wheels could be made" >&2; exit 1; }
 say "qemu: $("$work/qemu/qemu-aarch64" --version | head -1)"
 make_root && fill_root || { echo "aarch64: no userland could be made" >&2; exit 1; }
 make_faces
@@ -128,7 +133,7 @@ make_tree
 make_package || { echo "aarch64: the package could not be compiled" >&2; exit 1; }
 
 other_sides || failed+=("the package on x86")
-bash "$here/core.sh" >"$work/core.log" 2>&1 &
+{ bash "$here/core.sh" && bash "$here/wheels.sh" again; } >"$work/core.log" 2>&1 &
 core=$!
 trap 'kill "$core" 2>/dev/null || true' EXIT
 export ARM_KEEP=DPF_PAGE
@@ -146,6 +151,6 @@ bad_input
 if [ -z "$form" ]; then
   form=prefix DPF_PAGE=4096 ARM_FACE=orin tested "the form without namespaces" 600 userland.py -k "machine or bind"
 fi
-wait "$core" || failed+=("the C core")
+wait "$core" || failed+=("the C core, or the wheels built again")
 cat "$work/core.log"
 finish

@@ -6,10 +6,12 @@ Run by `check.sh` inside the userland it made, beside `listen.dpfbin`, `trust/` 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import mmap
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -69,6 +71,18 @@ def test_machine__is_the_one_that_is_meant() -> None:
     assert platform.machine() == "aarch64"
     assert "site" in Path(dpfedge.__file__).parts
     assert int(os.environ["DPF_PAGE"]) == mmap.PAGESIZE
+
+
+def test_libdpfedge__is_in_the_wheel() -> None:
+    """The C library for head units loads, and refuses what is no server's path (DPF_CLIENT_BAD)."""
+    root = Path(dpfedge.__file__).parent / "_client"
+    library = ctypes.CDLL(str(root / "lib/libdpfedge.so.1"))
+
+    assert library.dpf_client_open(None, None, None, 0) == int(
+        re.search(r"DPF_CLIENT_BAD\s*=\s*(-?\d+)", (root / "include/dpf/client.h").read_text())[1]  # type: ignore[index]
+    )
+    assert (root / "lib/libdpfedge.so").is_file()
+    assert "pcfiledir" in (root / "lib/pkgconfig/dpfedge.pc").read_text()
 
 
 def test_package__is_read() -> None:

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # dist/ with the wheels of dpfedge (manylinux, x86-64 and aarch64, one for every Python from 3.11 on) and of its plugins.
 #
-# In: the work tree as it is. Out: the same bytes from the same files. It publishes nothing and signs nothing.
+# In: the work tree as it is. Out: the same bytes from the same files; `wheels.sh again` builds them once more in another
+# folder, leaves dist/ alone and fails where a byte differs. It publishes nothing and signs nothing.
 . "$(dirname "$0")/tools.sh"
 glibc=2.28  # of RHEL 8 and Debian 10, and the oldest that onnxruntime's wheels know
-out=$repo/dist
-clean=$work/source
+again=${1:-}
+out=$repo/dist clean=$work/source made=$work
+[ -z "$again" ] || { made=$work/again && rm -rf "$made" && mkdir -p "$made" && out=$made/dist clean=$made/the/source; }
 
 fetch_zig
 export SOURCE_DATE_EPOCH=1704067200 PYTHONHASHSEED=0
@@ -21,11 +23,14 @@ APT_CONFIG=$work/apt/conf bash "$repo/firmware_bridge/ebpf/build.sh" "$clean/dpf
 find "$clean" -type f -exec chmod a+r,go-w {} +
 
 key=$({ (cd "$clean" && find . -type f -print0 | sort -z | xargs -0 sha256sum) && cat "$here/wheels.sh" "$here/tools.txt"; } | sha256sum)
-if [ "$(cat "$work/wheels.key" 2>/dev/null)" = "$key" ] && ls "$out"/dpfedge-*_aarch64.whl >/dev/null 2>&1; then
+if [ -z "$again" ] && [ "$(cat "$work/wheels.key" 2>/dev/null)" = "$key" ] && ls "$out"/dpfedge-*_aarch64.whl >/dev/null 2>&1; then
   say "wheels: the same files as before"
   exec "$py" "$here/wheel_check.py" "$out"/dpfedge*.whl
 fi
-rm -f "$out"/dpfedge*.whl "$work/wheels.key"
+[ -z "$again" ] || [ "$(cat "$work/wheels.key" 2>/dev/null)" = "$key" ] ||
+  { echo "wheels: dist/ is not of these files; make wheels first" >&2; exit 1; }
+rm -f "$out"/dpfedge*.whl
+[ -n "$again" ] || rm -f "$work/wheels.key"
 
 build() { # FOLDER [PLATFORM]
   local options=(-qq --disable-pip-version-check --no-deps --no-build-isolation -w "$out")
@@ -48,10 +53,31 @@ END
   chmod +x "$work/cc-$1"
 }
 
+# libdpfedge with its header and pkg-config file, which says where it lies by where it lies itself.
+client() { # ARCH
+  local at=$clean/dpfedge/_client log
+  rm -rf "$at" && mkdir -p "$at"
+  log=$(make -s -C "$clean/firmware_bridge" install BUILD="$made/client-$1" CC="$work/cc-$1" CFLAGS=-O2 PREFIX=/ DESTDIR="$at" 2>&1) ||
+    { echo "$log" >&2; exit 1; }
+  # a wheel has no links: the file under the name programs load, and under the one they are linked with
+  rm "$at"/lib/libdpfedge.so "$at"/lib/libdpfedge.so.1
+  cp "$at"/lib/libdpfedge.so.* "$at/lib/libdpfedge.so.1" && mv "$at"/lib/libdpfedge.so.?.* "$at/lib/libdpfedge.so"
+  sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$at/lib/pkgconfig/dpfedge.pc"
+  chmod -R a+rX,go-w "$at"
+}
+
 for arch in x86_64 aarch64; do
   compiler "$arch"
+  client "$arch"
   CC=$work/cc-$arch LDSHARED="$work/cc-$arch -shared" build "$clean" "manylinux_${glibc/./_}_$arch"
 done
 for plugin in "$clean"/plugins/*/pyproject.toml; do build "${plugin%/*}"; done
+if [ -n "$again" ]; then
+  for wheel in "$repo"/dist/dpfedge*.whl; do
+    cmp "$wheel" "$out/${wheel##*/}" || { echo "wheels: ${wheel##*/} differs when it is built again" >&2; exit 1; }
+  done
+  say "wheels: built again in another folder, every byte the same"
+  exit
+fi
 "$py" "$here/wheel_check.py" "$out"/dpfedge*.whl
 echo "$key" >"$work/wheels.key"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make test-boards`: boots an emulated machine with the device tree and the files of a board, and visits it. See README.md.
 #
-# In: the wheels in dist/, Debian's archive, PyPI, tests/fixtures/machines. Out: exit 0, or 1 with what was wrong; all files
+# In: the work tree, Debian's archive, PyPI, tests/fixtures/machines. Out: exit 0, or 1 with what was wrong; all files
 # lie below build/aarch64. BOARDS and PAGES choose what is booted; RECORD=1 renews tests/fixtures/booted.
 . "$(dirname "$0")/../aarch64/tools.sh"
 . "$here/root.sh"
@@ -109,6 +109,7 @@ for pages in $sizes; do
   fetch_kernel "$pages" "$flavour" || nothing "no kernel with pages of $pages to be fetched"
 done
 need_newer >"$work/qemu.log" 2>&1 || nothing "no emulator of Armv9 cores to be fetched ($(tail -1 "$work/qemu.log"))"
+bash "$here/wheels.sh" || { echo "boards: no wheels could be made" >&2; exit 1; }
 say "emulators: $("$board_newer" --version | head -1), $("$board_qemu" --version | head -1)"
 make_root && fill_root || { echo "boards: no userland could be made" >&2; exit 1; }
 make_packages || { echo "boards: the packages could not be compiled" >&2; exit 1; }
