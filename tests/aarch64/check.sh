@@ -53,8 +53,8 @@ make_package() {
   "$py" "$here/speech.py" "$tree/speech.wav" || return 1
   "$tool" keygen --name check -o "$work/check.key" --trust "$tree/trust" >/dev/null 2>&1 ||
     { rm -f "$work"/check.{key,pub}; "$tool" keygen --name check -o "$work/check.key" --trust "$tree/trust" >/dev/null; }
-  # for the emulated board, for this machine, and for an x86 without 8-bit dot products: one file, three targets
-  DPFEDGE_BOARDS=$here/boards "$tool" compile "$here/listen.yaml" -o "$tree/listen.dpfbin" --board orin --board host --board avx2 \
+  # for the emulated board, for this machine, and for an x86 and an Arm CPU without 8-bit dot products: one file
+  DPFEDGE_BOARDS=$here/boards "$tool" compile "$here/listen.yaml" -o "$tree/listen.dpfbin" --board orin --board host --board avx2 --board a72 \
     --sign "$work/check.key" >/dev/null
 }
 
@@ -94,7 +94,11 @@ bad_input() {
   ARM_CPUINFO=cpuinfo.host answers 3 "/proc/cpuinfo, which is of another CPU" verify "$package" --trust trust --run
   ARM_CPU=cortex-a72 ARM_CPUINFO=cpuinfo.cortex-a76 answers 3 "does not promise: asimddp" bind "$package"
   ARM_CPU=cortex-a72 answers 3 "wanted arch armv8.2-a; found armv8.0-a" bind "$package"
+  ARM_CPU=cortex-a72 answers 3 "wanted arch armv8.2-a; found armv8.0-a" serve "$package" --trust trust --no-socket --port 0
   ARM_CPU=cortex-a72 answers 0 armv8.0-a probe
+  local boards=/work/tests/aarch64/boards
+  [ "$form" = prefix ] && boards=$tree/tests/aarch64/boards
+  DPFEDGE_BOARDS=$boards ARM_CPU=cortex-a72 answers 0 "pass" verify "$package" --trust trust --run --board a72
   if [ "$form" = prefix ]; then
     skip "a root without /sys: this form of the userland always shows the machine's"
   else
@@ -136,7 +140,7 @@ other_sides || failed+=("the package on x86")
 { bash "$here/core.sh" && bash "$here/wheels.sh" again; } >"$work/core.log" 2>&1 &
 core=$!
 trap 'kill "$core" 2>/dev/null || true' EXIT
-export ARM_KEEP=DPF_PAGE
+export ARM_KEEP="DPF_PAGE DPFEDGE_BOARDS"
 DPF_PAGE=4096 ARM_FACE=orin tested "a package on a device" 900 userland.py
 tested "unit tests: core, link, kills, packages" 900 tests/unit/test_core.py tests/unit/link tests/unit/package
 tested "unit tests: CPU backend, stage processes" 900 tests/unit/plugins/dpfedge_cpu \
