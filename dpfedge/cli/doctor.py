@@ -12,6 +12,8 @@ from dpfedge.backend.registry import Registry
 from dpfedge.doctor.examine import examine, exit_code
 from dpfedge.doctor.places import places
 from dpfedge.doctor.surroundings import Surroundings
+from dpfedge.doctor.verify import main
+from dpfedge.errors import UsageError
 from dpfedge.hardware.source.root import Root
 from dpfedge.hardware.sysroot import machine_root
 
@@ -22,8 +24,10 @@ examples:
   dpfedge doctor
   dpfedge doctor --backend opencl        only what concerns it; its faults count even without a plugin
   dpfedge doctor --sysroot car.tar       what files tell of a recorded machine
+  dpfedge doctor --backend cuda --verify --package voice.dpfbin --report cuda.json
+                                         prove it on this machine's device: the suite, a pipeline, a bench
 
-exit code: 0 no fault, 1 a fault of an installed (or asked for) backend, 5 no plugin brings the backend asked for"""
+exit code: 0 no fault, 1 a fault of an installed (or asked for) backend, 5 no plugin or device of the one asked for"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sysroot", default="/", metavar="DIR", help="a recorded machine (folder or .tar) instead of this one"
     )
+    verifying = parser.add_argument_group("proving a backend (needs dpfedge[testing] and dpfedge-reference)")
+    verifying.add_argument("--verify", action="store_true", help="run its suite, a pipeline and a bench on the device")
+    verifying.add_argument("--package", metavar="FILE", help="a package to run, compiled for this board")
+    verifying.add_argument("--board", default="auto", help="the board to run the package on")
+    verifying.add_argument("--report", metavar="FILE", help="write what was found as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Examine, and print findings and paths."""
     registry = Registry.load()
+    if args.verify:
+        if args.backend is None or args.sysroot != "/":
+            raise UsageError(
+                "a backend is proved on this machine", where="--verify", found=f"--sysroot {args.sysroot}",
+                remedy="name it with --backend, and leave --sysroot out",
+            )  # fmt: skip
+        return main(registry, args.backend, args.report, args.package, args.board)
     with machine_root(args.sysroot) as folder:
         surroundings = Surroundings.of(Root(folder))
         findings = examine(surroundings, registry, args.backend)

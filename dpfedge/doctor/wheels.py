@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-from dpfedge.doctor.kernels import read_kernels
+from dpfedge.backend.fatbin import read_kernels
 from dpfedge.doctor.surroundings import Finding, Surroundings
 
 __all__ = ["OWNED", "Wheel", "check_doubles", "check_kernels", "wheels"]

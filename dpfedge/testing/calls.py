@@ -7,17 +7,18 @@ What is right is not known here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from dpfedge.backend.api import Array, Backend, Binding, Cancels, Device, Executable, cancelling
 from dpfedge.errors import RunCancelled, Unsupported
-from dpfedge.link import Arena
+from dpfedge.link import Arena, LinkSpec
 from dpfedge.testing.measuring import difference, poisoned
 from dpfedge.testing.models import WIDTH
 
-__all__ = ["ended_on_its_way", "run_in_place", "same", "slot", "stoppable"]
+__all__ = ["ended_on_its_way", "run_in_place", "same", "slot", "slots", "stoppable"]
 
 _SAME = 1e-4
 
@@ -44,6 +45,16 @@ def slot(arena: Arena, link: str) -> Array:
     """f32[2, WIDTH] in the next slot of a link."""
     loan = arena.producer(link, 1).loan(2 * WIDTH * 4)
     return np.frombuffer(loan.view, np.float32).reshape(2, WIDTH)
+
+
+@contextmanager
+def slots(count: int) -> Iterator[list[Array]]:
+    """f32[2, WIDTH] in a slot of each of `count` links of one arena; let go of the arrays before the arena ends."""
+    links = [LinkSpec(f"{index}.{index + 1}", str(index), str(index + 1), 2, 2 * WIDTH * 4) for index in range(count)]
+    with Arena.create(links, requests=1) as arena:
+        found = [slot(arena, link.name) for link in links]
+        yield found
+        found.clear()
 
 
 def stoppable(backend: Backend, device: Device, call: Binding) -> Cancels:

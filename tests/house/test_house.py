@@ -87,6 +87,8 @@ def test_plugins__use_the_public_contract_only() -> None:
         if "plugins" in path.parts
         for module in _imports(path)
         if module.split(".")[0] == "dpfedge" and not module.startswith(allowed)
+        # the module `verify` proves a backend, with what dpfedge ships for that
+        if not (path.name == "verify.py" and module.startswith("dpfedge.testing"))
     ]
     assert wrong == []
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dpfedge.backend.api import Array, GraphView
 from dpfedge.errors import RunCancelled
-from dpfedge_cpu.session import CpuBinding, CpuExecutable, address_of, mapped_errors, runtime
+from dpfedge_cpu.session import CpuBinding, CpuExecutable, address_of, mapped_errors, run_options
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -68,7 +68,8 @@ class PlacedExecutable(CpuExecutable):
         names = [spec.name for spec in self.outputs]
         self.admit(lambda: False)
         with self.turn, mapped_errors(f"graph {self.name}"):
-            return dict(zip(names, self.session.run(names, dict(feeds), _without_graph()), strict=True))
+            # no captured graph: it would go on reading the memory of another call
+            return dict(zip(names, self.session.run(names, dict(feeds), run_options()), strict=True))
 
     def bind(self) -> PlacedBinding:
         """A new prepared call."""
@@ -123,6 +124,10 @@ class PlacedBinding(CpuBinding):
         holds[name] = hold
         return self._on.memory.kind, self._on.memory.number, hold.at(address_of(array))
 
+    def _turn(self) -> AbstractContextManager[Any]:
+        """What the next run is made inside."""
+        return self._on.turn
+
     def _allocate(self, names: Iterable[str]) -> None:
         for name in names:
             if name in self._resident:
@@ -135,7 +140,7 @@ class PlacedBinding(CpuBinding):
         if self._options.terminate:
             raise RunCancelled("the run was cancelled", where=self._where)
         self._given.clear()
-        with self._on.turn:
+        with self._turn():
             super()._run()
             self._on.memory.wait()
         self.copies += len(self._bound.keys() - self._held.keys())
@@ -144,10 +149,3 @@ class PlacedBinding(CpuBinding):
 
 def _at_once(stopped: Callable[[], bool]) -> None:
     """No work has to wait."""
-
-
-def _without_graph() -> Any:
-    options = runtime().RunOptions()
-    # a captured graph of the device would go on reading the memory of another call
-    options.add_run_config_entry("gpu_graph_id", "-1")
-    return options

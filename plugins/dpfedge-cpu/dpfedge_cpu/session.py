@@ -34,6 +34,7 @@ __all__ = [
     "graph_options",
     "mapped_errors",
     "open_session",
+    "run_options",
     "runtime",
     "session_options",
 ]
@@ -154,6 +155,15 @@ def forget_pages(view: memoryview) -> None:
     mapping.madvise(mmap.MADV_DONTNEED, aligned, view.nbytes + start - aligned)
 
 
+def run_options(graph: int = -1) -> Any:
+    """Options of a run that may be ended; `graph`: the captured graph it is, on devices that capture (-1: none)."""
+    options = runtime().RunOptions()
+    options.log_severity_level = 4  # a cancelled run is no error worth a line
+    # onnxruntime's wrapper looks for this on every run, and a missing entry costs an exception: 37 µs
+    options.add_run_config_entry("gpu_graph_id", str(graph))
+    return options
+
+
 class CpuExecutable:
     """A loaded graph; holds the package's weight views for as long as the session reads them."""
 
@@ -198,10 +208,7 @@ class CpuBinding:
         self._fixed: dict[str, Array] = {}
         self._links: dict[str, str] = {}
         self._values: Any = None
-        self._options = runtime().RunOptions()
-        self._options.log_severity_level = 4  # a cancelled run is no error worth a line
-        # onnxruntime's wrapper looks for this on every run, and a missing entry costs an exception: 37 µs
-        self._options.add_run_config_entry("gpu_graph_id", "-1")
+        self._options = run_options()
         self._allocate(self._results)
 
     def set_input(self, name: str, array: Array) -> None:

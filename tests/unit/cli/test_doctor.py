@@ -59,3 +59,24 @@ def test_doctor__as_json_for_one_backend(capsys: Output) -> None:
     assert not data["ok"]
     assert data["places"] == []
     assert {one["check"] for one in data["findings"] if one["level"] == "fault"} == {"plugins"}
+
+
+def test_verify__hands_everything_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backend, where the report goes, the package and the board; the steps have tests of their own."""
+    seen: list[Any] = []
+
+    def fake_main(registry: Registry, *more: Any) -> int:
+        seen.extend(more)
+        return 5
+
+    monkeypatch.setattr(doctor, "main", fake_main)
+    asked = ["doctor", "--backend", "cpu", "--verify", "--report", "r.json", "--package", "p.dpfbin", "--board", "host"]
+    assert main(asked) == 5
+    assert seen == ["cpu", "r.json", "p.dpfbin", "host"]
+
+
+@pytest.mark.parametrize("more", [[], ["--backend", "cpu", "--sysroot", str(MACHINES / "h100")]])
+def test_verify__of_this_machine_only(capsys: Output, more: list[str]) -> None:
+    """Nothing can be proved on a recording, or of no backend."""
+    assert main(["doctor", "--verify", *more]) == 2
+    assert "name it with --backend" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,15 @@ from dpfedge.hardware.source.root import Root
 MACHINES = Path(__file__).parents[2] / "fixtures" / "machines"
 SOMEBODY = User(12345, frozenset({12345}))
 Install = Callable[..., str]
+CUBIN = 2
+
+
+def container(*entries: tuple[int, int]) -> bytes:
+    """What a library with GPU code holds: one container with (kind, compute capability) entries."""
+    body = b"".join(
+        struct.pack("<HHIQ12xI", kind, 0x101, 64, 24, arch).ljust(64, b"\0") + bytes(24) for kind, arch in entries
+    )
+    return struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, len(body)) + body
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 
 from dpfedge.doctor.wheels import OWNED, check_doubles, check_kernels, wheels
 
-from .conftest import Install, machine
-from .test_kernels import CUBIN, container
+from .conftest import CUBIN, Install, container, machine
 
 CUDA13 = ("nvidia-cuda-runtime~=13.0; extra == 'cuda'",)
 

@@ -12,7 +12,7 @@ from dpfedge_reference import ReferenceBackend
 
 from dpfedge.errors import Unsupported
 from dpfedge.link import Arena, LinkSpec
-from dpfedge.testing.calls import ended_on_its_way, run_in_place, same, slot, stoppable
+from dpfedge.testing.calls import ended_on_its_way, run_in_place, same, slot, slots, stoppable
 from dpfedge.testing.loading import load
 from dpfedge.testing.models import WIDTH, affine, chain, right_affine, rows
 
@@ -57,3 +57,14 @@ def test_ended_on_its_way__tells_from_the_last_output() -> None:
     assert not ended_on_its_way(call, stoppable(backend, device, call), y, 0.2)
     assert np.isfinite(y).all()
     call.run()
+
+
+def test_slots__of_one_arena() -> None:
+    """Each in a link of its own, writable, and gone with the arena."""
+    with slots(3) as places:
+        for index, place in enumerate(places):
+            place[...] = index
+        assert [place[0, 0] for place in places] == [0, 1, 2]
+        assert {place.shape for place in places} == {(2, WIDTH)}
+        del place
+    assert places == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.doctor.kernels import Kernels, read_kernels
+from dpfedge.backend.fatbin import Kernels, read_kernels
 
 CUBIN, PTX = 2, 1
 

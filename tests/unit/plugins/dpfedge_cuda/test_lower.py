@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lowering for GPUs: what is rewritten, what is refused by name, and that bytes repeat."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from dpfedge_cuda.lower import lower
+from dpfedge_reference.evaluator import evaluate
+
+from dpfedge.backend.api import LoweredGraph, LowerRequest
+from dpfedge.errors import Unsupported
+from dpfedge.testing.cases import Case, cases
+
+
+def case_of(name: str) -> Case:
+    """One of the suite's."""
+    (found,) = (one for one in cases() if one.name == name)
+    return found
+
+
+def lowered(case: Case, arch: str = "sm_90", **options: object) -> LoweredGraph:
+    """Its graph for a GPU."""
+    model = case.model(evaluate(case.model(), case.feeds))
+    return lower(LowerRequest("graph", model.SerializeToString(), arch, frozenset(), options))
+
+
+def operators(graph: LoweredGraph) -> list[str]:
+    """Of the lowered graph, in order."""
+    return [node.op_type for node in onnx.ModelProto.FromString(graph.code).graph.node]
+
+
+def test_lower__repeats_to_the_byte() -> None:
+    """However often; weights lie apart."""
+    first, second = (lowered(case_of("Conv/f32")) for _ in range(2))
+    assert first.code == second.code
+    assert list(first.weights) == list(second.weights)
+
+
+def test_lower__attention_in_half_precision() -> None:
+    """The provider has GroupQueryAttention for 16-bit floats only; ports keep their dtypes."""
+    graph = lowered(case_of("GroupQueryAttention-step/f32"))
+    kinds = operators(graph)
+    assert kinds.count("GroupQueryAttention") == 1
+    assert set(kinds) == {"GroupQueryAttention", "Cast"}
+    assert {spec.dtype for spec in graph.outputs} == {"f32"}
+    assert any(choice.startswith("attention=f16") for choice, _ in graph.decisions)
+
+
+def test_lower__quantised_products_become_floats() -> None:
+    """With the decision and its rule."""
+    graph = lowered(case_of("DynamicQuantizeMatMul/f32"))
+    assert operators(graph) == ["MatMul"]
+    assert next(iter(graph.weights.values())).dtype == np.float32
+    assert any(choice == "int8=dequantised, 1 products" for choice, _ in graph.decisions)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_lower__tf32_only_when_asked(wanted: bool) -> None:
+    """Sums in another format are the package's choice."""
+    decisions = dict(lowered(case_of("MatMul/f32"), tf32=wanted).decisions)
+    assert f"tf32={'on' if wanted else 'off'}" in decisions
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("DynamicQuantizeLinear/f32", "1×DynamicQuantizeLinear"),
+        ("MatMulInteger/u8", "1×MatMulInteger"),
+        ("Pad/i64", "1×Pad"),
+    ],
+)
+def test_lower__refuses_by_name(name: str, found: str) -> None:
+    """At compile time, not on the first request; and says what to do instead."""
+    with pytest.raises(Unsupported, match=rf"graph graph: .*no kernel.*; found {found}; place the stage on the CPU"):
+        lowered(case_of(name))
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "sm_35", "x86-64-v3", ""])
+def test_lower__for_other_processors(arch: str) -> None:
+    """Not this backend's."""
+    with pytest.raises(Unsupported, match="no GPU of this backend"):
+        lowered(case_of("MatMul/f32"), arch)
