@@ -7,11 +7,10 @@ GPU, and counted; a linked output, such as a cache of keys and values, stays on 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpfedge.backend.api import (
     ABI,
@@ -25,8 +24,7 @@ from dpfedge.backend.api import (
     LoweredGraph,
     LowerRequest,
 )
-from dpfedge.errors import Unsupported
-from dpfedge_rocm.devices import FEATURES, WHERE, find_devices
+from dpfedge_rocm.devices import find_devices
 
 if TYPE_CHECKING:
     from dpfedge_cpu.placed import PlacedExecutable
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["RocmBackend"]
 
 DTYPES = frozenset({"f32", "f16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool"})
-_GFX = re.compile(r"gfx[0-9]{1,4}[0-9a-f]{2}")
 
 
 class RocmBackend:
@@ -57,13 +54,9 @@ class RocmBackend:
 
     def lower(self, request: LowerRequest) -> LoweredGraph:
         """Optimise the graph as far as every GPU agrees; Unsupported names operators that MIGraphX lacks."""
-        where = f"graph {request.name}"
-        if not _GFX.fullmatch(request.arch):
-            allowed = f"a gfx target such as {', '.join(FEATURES)}"
-            raise Unsupported("no AMD GPU is of this architecture", where=where, found=request.arch, allowed=allowed)
-        from dpfedge_cpu.lower import lower_plain
+        from dpfedge_rocm.lower import lower
 
-        return lower_plain(request, partial(_checked, where))
+        return lower(request)
 
     def finish(self, lowered: LoweredGraph, places: Mapping[str, tuple[str, int, int]]) -> bytes:
         """The graph with each weight addressed as (section name, offset, size)."""
@@ -110,15 +103,3 @@ def _watch(address: str) -> Watch:
     from dpfedge_rocm.health import Watch
 
     return Watch(address)
-
-
-def _checked(where: str, model: Any) -> Sequence[tuple[str, str]]:
-    from dpfedge_rocm.ops import lacking
-
-    if lacks := lacking(model):
-        raise Unsupported(
-            "MIGraphX has no such operators, and the CPU must not run them", where=where,
-            found=", ".join(f"{count}×{op}" for op, count in lacks.items()),
-            remedy="place the stage on another device of the board",
-        )  # fmt: skip
-    return [("program=migraphx", f"compiled on the GPU, at the seal or else at each load ({WHERE})")]
