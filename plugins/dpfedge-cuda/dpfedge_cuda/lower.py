@@ -14,12 +14,12 @@ from functools import partial
 
 import onnx
 from dpfedge_cpu.branches import graphs
+from dpfedge_cpu.dequantise import dequantise
 from dpfedge_cpu.lower import lower_plain
 from onnx import TensorProto, helper
 
 from dpfedge.backend.api import LoweredGraph, LowerRequest
 from dpfedge.errors import Unsupported
-from dpfedge_cuda.dequantise import dequantise
 
 __all__ = ["lower"]
 

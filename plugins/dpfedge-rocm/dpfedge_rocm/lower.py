@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import onnx
+from dpfedge_cpu.dequantise import dequantise
 from dpfedge_cpu.lower import lower_plain
 
 from dpfedge.backend.api import LoweredGraph, LowerRequest
@@ -37,6 +38,9 @@ def lower(request: LowerRequest) -> LoweredGraph:
 
 def _rewritten(where: str, model: onnx.ModelProto) -> Sequence[tuple[str, str]]:
     decisions = []
+    if count := dequantise(model):
+        rule = "MIGraphX has no kernel that quantises activations by the row; weights become floats"
+        decisions.append((f"int8=dequantised, {count} products", rule))
     if count := spell_out(model):
         rule = "MIGraphX gathers no rows of quantised tables; codes and scales are gathered apart"
         decisions.append((f"tables=spelt out, {count}×GatherBlockQuantized", rule))

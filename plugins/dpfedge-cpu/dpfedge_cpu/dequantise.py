@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from dpfedge_cpu.branches import branches
 from onnx import helper, numpy_helper
 
 from dpfedge.backend.api import Array
+from dpfedge_cpu.branches import branches
 
 __all__ = ["dequantise"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from dpfedge_cuda.dequantise import dequantise
+from dpfedge_cpu.dequantise import dequantise
 from dpfedge_reference.evaluator import evaluate
 from onnx import helper, numpy_helper
 
