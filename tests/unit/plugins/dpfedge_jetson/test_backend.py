@@ -63,3 +63,24 @@ def test_board_files__name_what_the_backend_finds() -> None:
             if "jetson" in wanted.backends:
                 assert found[wanted.kind].arch == wanted.arch, board
                 assert wanted.features <= found[wanted.kind].features, board
+
+
+@pytest.mark.parametrize("board", ["orin", "orin-nx", "orin-nano", "thor"])
+def test_board__target_fits_its_recorded_machine(board: str) -> None:
+    """A package for a board is bound to the chip's GPU, whatever carrier it sits on."""
+    from dpfedge.backend.registry import Registry
+    from dpfedge.binding.whitelist import Facts, evaluate
+    from dpfedge.compiler.targets import plan_targets
+    from dpfedge.hardware.board import AUTO, find_board
+    from dpfedge.hardware.probe import probe
+
+    machine = MACHINES / {"orin": "orin-agx"}.get(board, board)
+    registry = Registry()
+    registry.add(BACKEND)
+    target = plan_targets([board], registry)[0]
+    device = BACKEND.devices(machine)[0]
+    here = find_board(AUTO, probe(machine)).id
+    facts = Facts(here, device.kind, device.arch, device.features, device.memory_bytes, device.drivers)
+
+    assert (here, target.backend, target.arch) == (board, "jetson", device.arch)
+    assert evaluate(target.whitelist(), facts) == ()

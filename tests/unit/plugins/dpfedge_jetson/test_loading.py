@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import onnx
 import pytest
+import standin
 from dpfedge_cuda.driver import Driver
 from dpfedge_cuda.loading import check_kernels
 from dpfedge_jetson import loading as module
@@ -138,3 +142,39 @@ def test_errors__of_what_is_shared_name_this_backend() -> None:
         raise Unavailable("gone", where="backend cuda: cuda:0", found="x")
     with pytest.raises(BackendError, match=r"^graph g: no$"), module._named():
         raise BackendError("no", where="graph g")
+
+
+LOAD = """
+from pathlib import Path
+from dpfedge.backend.api import Budget, GraphView, LowerRequest
+from dpfedge.testing.models import affine
+from dpfedge_jetson import JetsonBackend
+backend = JetsonBackend()
+device = backend.devices(Path(MACHINE))[0]
+low = backend.lower(LowerRequest("g", affine(4).SerializeToString(), device.arch, device.features))
+backend.load(GraphView("g", memoryview(low.code), low.inputs, low.outputs, {}, {"arch": device.arch}), device, Budget())
+"""
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "Unavailable: backend jetson: libcuda.so.1 cannot be loaded"),
+        ({"CUDA_CAPABILITY": "87", "CUDA_INTEGRATED": "0"}, "CUDA does not see the chip's own GPU; found NVIDIA"),
+        ({"CUDA_CAPABILITY": "110", "CUDA_INTEGRATED": "1"}, "(sm_110); allowed sm_87"),
+        ({"CUDA_CAPABILITY": "87", "CUDA_INTEGRATED": "1"}, "this build of onnxruntime has no CUDAExecutionProvider"),
+        ({"CUDA_INTEGRATED": "1", "STANDIN": "cuInit=35"}, "Unavailable: backend jetson: the CUDA driver refuses"),
+        ({"CUDA_INTEGRATED": "1", "STANDIN": "cuInit=crash"}, "the CUDA driver ended the process that asked it"),
+    ],
+)
+def test_load__up_to_the_vendors_library(environ: dict[str, str], said: str) -> None:
+    """Real code over a stand-in for libcuda: each thing that is missing or lies is named, and the CPU never runs it."""
+    plugins = Path(__file__).parents[4] / "plugins"
+    path = [str(plugins / f"dpfedge-{name}") for name in ("jetson", "cuda", "cpu")]
+    folder = str(standin.build("cuda.c", "libcuda.so.1")) if environ else ""
+    whole = {**os.environ, **environ, "PYTHONPATH": os.pathsep.join(path), "LD_LIBRARY_PATH": folder}
+    code = LOAD.replace("MACHINE", repr(str(MACHINES / "orin-agx")))
+    done = subprocess.run([sys.executable, "-c", code], env=whole, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 1, done.stderr
+    assert said in done.stderr.strip().splitlines()[-1]

@@ -97,3 +97,25 @@ def test_health__of_a_gpu_that_is_not_here() -> None:
 
     with pytest.raises(BackendError, match=r"ffff:ff:1f\.7"):
         BACKEND.health(gone)
+
+
+@pytest.mark.parametrize(
+    ("board", "machine", "other"), [("mi300x", "mi300x", "mi325x"), ("mi325x", "mi325x", "mi300x-cpx")]
+)
+def test_board__target_fits_its_machine_and_no_other(board: str, machine: str, other: str) -> None:
+    """A package for one part runs on its recording, and not on the part that shares its code target."""
+    from dpfedge.backend.registry import Registry
+    from dpfedge.binding.whitelist import Facts, evaluate
+    from dpfedge.compiler.targets import plan_targets
+    from dpfedge.hardware.board import AUTO, find_board
+    from dpfedge.hardware.probe import probe
+
+    registry = Registry()
+    registry.add(BACKEND)
+    target = plan_targets([board], registry)[0]
+    assert (target.backend, target.arch) == ("rocm", "gfx942")
+    for name, fits in ((machine, True), (other, False)):
+        device = BACKEND.devices(MACHINES / name)[0]
+        here = find_board(AUTO, probe(MACHINES / name)).id
+        facts = Facts(here, device.kind, device.arch, device.features, device.memory_bytes, device.drivers)
+        assert (evaluate(target.whitelist(), facts) == ()) is fits

@@ -90,6 +90,7 @@ Result cuDeviceGetAttribute(int *value, int which, int device) {
     switch (which) {
     case 75: *value = capability / 10; break;
     case 76: *value = capability % 10; break;
+    case 18: *value = (int)standin_number("CUDA_INTEGRATED", 0); break;
     case 19: *value = 1; break;
     case 100: *value = (int)standin_number("CUDA_HOST_PAGES", 0); break;
     default: *value = 0;
