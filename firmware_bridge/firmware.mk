@@ -24,8 +24,8 @@ $(BUILD)/dpf-firmware-rpmsg: $(FW) $(FW_RPMSG) $(FW_BRIDGE) $(FW_HOST) firmware/
 
 # ---- tests: each on the rings, and behind a bridge that speaks rpmsg ----
 FW_RIG := tests/firmware_rig.c $(FW) $(CORE) src/route.c src/table.c
-FW_TESTS := firmware firmware_hostile
-FW_BUILDS := $(FW_TESTS) $(addsuffix _rpmsg,$(FW_TESTS))
+FW_TESTS := firmware firmware_hostile firmware_threads
+FW_BUILDS := $(FW_TESTS) firmware_rpmsg firmware_hostile_rpmsg
 FW_SOURCES = tests/test_$(patsubst %_rpmsg,%,$*).c $(FW_RIG) $(if $(filter %_rpmsg,$*),-DDPF_FW_RPMSG $(FW_RPMSG) $(FW_BRIDGE),$(FW_RING))
 
 $(FW_BUILDS:%=$(BUILD)/plain/test_%): $(BUILD)/plain/test_%: $(wildcard tests/*firmware*) $(FW) $(FW_RING) $(FW_RPMSG) $(FW_BRIDGE) $(FW_HEADERS)
@@ -36,20 +36,27 @@ $(FW_BUILDS:%=$(BUILD)/asan/test_%): $(BUILD)/asan/test_%: $(wildcard tests/*fir
 	@mkdir -p $(@D)
 	$(CC) $(STRICT) $(FW_FLAGS) -O1 -g $(ASAN) $(FW_SOURCES) -o $@ -pthread
 
+$(BUILD)/plain/test_firmware_golden: tests/test_firmware_golden.c $(FW) $(FW_RPMSG) src/route.c $(FW_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(STRICT) $(FW_FLAGS) -DDPF_FW_RPMSG $(CFLAGS) $(filter %.c,$^) -o $@
+
+$(BUILD)/asan/test_firmware_golden: tests/test_firmware_golden.c $(FW) $(FW_RPMSG) src/route.c $(FW_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(STRICT) $(FW_FLAGS) -DDPF_FW_RPMSG -O1 -g $(ASAN) $(filter %.c,$^) -o $@
+
 $(BUILD)/tsan/test_firmware_threads: tests/test_firmware_threads.c $(FW_RIG) $(FW_RING) $(FW_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(STRICT) $(FW_FLAGS) -O1 -g $(TSAN) -Wno-tsan tests/test_firmware_threads.c $(FW_RIG) $(FW_RING) -o $@ -pthread
 
-firmware-plain: $(FW_BUILDS:%=$(BUILD)/plain/test_%)
-	$(BUILD)/plain/test_firmware
-	$(BUILD)/plain/test_firmware_rpmsg
+firmware-plain: $(BUILD)/plain/test_firmware_golden $(FW_BUILDS:%=$(BUILD)/plain/test_%)
+	@for one in $^; do echo $$one; $$one || exit 1; done
 
 firmware-asan:
 	@if echo 'int main(void){return 0;}' | $(CC) $(ASAN) -x c - -o /dev/null 2>/dev/null; then \
 	  $(MAKE) firmware-asan-run; else echo "firmware-asan: skipped, $(CC) has no address and undefined sanitizers"; fi
 
 .PHONY: firmware-asan-run
-firmware-asan-run: $(FW_BUILDS:%=$(BUILD)/asan/test_%)
+firmware-asan-run: $(BUILD)/asan/test_firmware_golden $(FW_BUILDS:%=$(BUILD)/asan/test_%)
 	@for one in $^; do echo $$one; $$one || exit 1; done
 
 firmware-tsan:

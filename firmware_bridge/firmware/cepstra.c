@@ -76,8 +76,9 @@ static void window(dpf_fw_features *state) {
 static void transform(dpf_fw_features *state) {
     int32_t *re = state->re;
     int32_t *im = state->im;
+    uint32_t step = (uint32_t)DPF_FW_FFT;
     for (uint32_t half = 1u; half < (uint32_t)DPF_FW_FFT; half *= 2u) {
-        uint32_t step = (uint32_t)DPF_FW_FFT / (2u * half);
+        step >>= 1u;
         for (uint32_t first = 0u; first < (uint32_t)DPF_FW_FFT; first += 2u * half) {
             for (uint32_t k = 0u; k < half; k++) {
                 int32_t c = DPF_FW_COSINE[k * step];
@@ -152,13 +153,13 @@ static void finish(const dpf_fw_features *state, uint32_t middle, dpf_fw_frame *
 }
 
 bool dpf_fw_features_push(dpf_fw_features *state, const int16_t *hop, dpf_fw_frame *frame) {
-    int32_t logs[DPF_FW_BANDS];
     uint32_t keep = (uint32_t)DPF_FW_WINDOW - (uint32_t)DPF_FW_HOP;
     bool due = false;
     copy_samples(state->samples, state->samples + DPF_FW_HOP, keep);
     copy_samples(state->samples + keep, hop, DPF_FW_HOP);
     state->filled += DPF_FW_HOP;
     if (state->filled >= (uint32_t)DPF_FW_WINDOW) {
+        int32_t logs[DPF_FW_BANDS];
         uint32_t place = state->frames % (uint32_t)DEPTH;
         state->filled = keep;
         window(state);

@@ -262,7 +262,6 @@ static void route(dpf_fw_core *core) {
 }
 
 bool dpf_fw_core_init(dpf_fw_core *core, const dpf_fw_config *config) {
-    unsigned char key[DPF_ROUTE_KEY_MOST];
     bool fits = dpf_fw_keyword_init(&core->keyword, config->phrases) && dpf_fw_keyword_init(&core->own_keyword, config->phrases);
     dpf_fw_features_init(&core->ear);
     dpf_fw_features_init(&core->own_ear);
@@ -270,6 +269,7 @@ bool dpf_fw_core_init(dpf_fw_core *core, const dpf_fw_config *config) {
     core->chosen = UINT32_MAX;
     core->routed = config->route != 0;
     if (fits && core->routed) {
+        unsigned char key[DPF_ROUTE_KEY_MOST];
         uint32_t nbytes = dpf_route_key(key, config->model, config->model_bytes, config->user, config->user_bytes, config->session_ms);
         fits = (nbytes != 0u) && (dpf_route_map_open(config->route, config->route_bytes, &core->view) == DPF_ROUTE_OK);
         if (fits) core->hash = dpf_xxh64(key, nbytes, core->view.key_seed);

@@ -49,6 +49,20 @@ bool dpf_fw_session_loan(dpf_fw_session *session, uint32_t *slot, uint32_t *gene
     return loan(session, &session->microphone, slot, generation);
 }
 
+/* A message without samples. Field by field: a compiler may make a call of an initialiser. */
+static void plain(dpf_descriptor *message, uint8_t kind, uint32_t nbytes, uint64_t captured_ns) {
+    message->captured_ns = captured_ns;
+    message->deadline_ns = 0u;
+    message->sequence = 0u;
+    message->offset = 0u;
+    message->nbytes = nbytes;
+    for (uint32_t i = 0u; i < (uint32_t)DPF_RANK_MAX; i++) message->shape[i] = 0u;
+    message->dtype = 0u;
+    message->rank_urgency = (uint8_t)(URGENCY << 4u);
+    message->kind = kind;
+    message->flags = 0u;
+}
+
 /* The server sleeps in its event loop, not on its bell: a doorbell of the port wakes it. */
 static void send(dpf_fw_session *session, dpf_ring *ring, dpf_descriptor *message) {
     message->request = session->key;
@@ -59,7 +73,8 @@ static void send(dpf_fw_session *session, dpf_ring *ring, dpf_descriptor *messag
 }
 
 void dpf_fw_session_stop(dpf_fw_session *session, uint32_t before, uint32_t heard_ms, uint64_t now_ns) {
-    dpf_descriptor message = {.captured_ns = now_ns, .nbytes = sizeof(dpf_wire_stop), .kind = 1u, .rank_urgency = URGENCY << 4u};
+    dpf_descriptor message;
+    plain(&message, 1u, (uint32_t)sizeof(dpf_wire_stop), now_ns);
     /* The bound first, which needs no room and nobody's help: from here on nothing older is played. */
     (void)dpf_requests_cancel(&session->arena.requests, session->key, before);
     if (loan(session, &session->stops, &message.slot, &message.generation)) {
@@ -74,9 +89,11 @@ void dpf_fw_session_stop(dpf_fw_session *session, uint32_t before, uint32_t hear
 
 void dpf_fw_session_send(dpf_fw_session *session, uint32_t slot, uint32_t generation, uint8_t kind, uint32_t count,
                          uint64_t captured_ns) {
-    dpf_descriptor message = {.captured_ns = captured_ns, .slot = slot, .generation = generation, .kind = kind, .rank_urgency = URGENCY << 4u};
+    dpf_descriptor message;
+    plain(&message, kind, count * (uint32_t)I16_BYTES, captured_ns);
+    message.slot = slot;
+    message.generation = generation;
     if (count != 0u) {
-        message.nbytes = count * (uint32_t)I16_BYTES;
         message.shape[0] = count;
         message.dtype = (uint8_t)I16;
         message.rank_urgency |= 1u;

@@ -5,33 +5,11 @@
 # What is not here is taken from Debian's packages, unpacked below the folder $1 (no root); what cannot be had is skipped
 # with a line that says so. $CLANG names another clang.
 set -euo pipefail
-here=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "$1"
-build=$(cd "$1" && pwd)
-cd "$here"
-
-fetch() { # PACKAGE...: into $build/debian
-  mkdir -p "$build/debian" "$build/get"
-  (cd "$build/get" && apt-get download -q "$@" >download.log 2>&1 && for one in *.deb; do dpkg -x "$one" ../debian; done)
-  local done=$?
-  rm -rf "$build/get"
-  return $done
-}
-
-tool() { # COMMAND PACKAGE...: the command, from the path or from Debian's packages
-  local command=$1
-  shift
-  if command -v "$command"; then return; fi
-  [ -e "$build/debian/usr/bin/$command" ] || fetch "$@" || true
-  [ ! -x "$build/debian/usr/sbin/$command" ] || ln -sf "../sbin/$command" "$build/debian/usr/bin/$command"
-  [ -x "$build/debian/usr/bin/$command" ] || return 1
-  echo "env LD_LIBRARY_PATH=$build/debian/usr/lib/x86_64-linux-gnu:$build/debian/lib/x86_64-linux-gnu $build/debian/usr/bin/$command"
-}
+. "$(dirname "$0")/targets_tools.sh" "$1"
 
 strict="-std=c11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Werror -Iinclude -O2 -ffreestanding"
 core="src/health.c src/route.c src/table.c"
 
-clang=${CLANG:-$(command -v clang || bash fuzz/clang.sh "$build/clang" 2>/dev/null || true)}
 if [ -z "$clang" ]; then
   echo "targets: SKIPPED, no clang here and Debian's packages cannot be fetched"
 else
@@ -75,10 +53,8 @@ if [ -n "$clang" ] && [ "$(id -u)" = 0 ] && bpftool=$(tool bpftool bpftool); the
 else echo "targets: bpf in the kernel SKIPPED, not root or no bpftool"; fi
 
 alone() { # NAME QEMU LINKER PACKAGE OPTIONS
-  local name=$1 qemu ld packages=()
-  packages=(qemu-user-static)
-  qemu=$(tool "$2" "${packages[@]}" || tool "$2-static" "${packages[@]}") || { echo "targets: $name SKIPPED, no $2" && return; }
-  ld=$(tool "$3" "$4") || { echo "targets: $name SKIPPED, no $3" && return; }
+  local name=$1 qemu ld
+  linker_and_emulator "$@" || return 0
   $clang --target=$5 -std=c11 -Wall -Wextra -Werror -Iinclude -O2 -ffreestanding -c tests/route_alone.c -o "$build/alone.o"
   for source in $core; do $clang --target=$5 $strict -c "$source" -o "$build/$(basename "$source").o"; done
   $ld -static "$build/alone.o" "$build"/{route,table}.c.o -o "$build/alone"
@@ -92,14 +68,4 @@ if [ -n "$clang" ]; then
   alone arm-32-bit qemu-arm arm-linux-gnueabi-ld binutils-arm-linux-gnueabi "armv7a-linux-gnueabi -marm -mfloat-abi=soft"
 fi
 
-if cppcheck=$(tool cppcheck cppcheck libtinyxml2-9 libz3-4 libpcre3); then
-  # unpacked elsewhere, it looks for its rules beside itself
-  [ ! -d "$build/debian/usr/lib/x86_64-linux-gnu/cppcheck" ] || ln -sfn ../lib/x86_64-linux-gnu/cppcheck/cfg "$build/debian/usr/bin/cfg"
-  # its own reasons are kept quiet only here: what a header offers need not be used by every file
-  $cppcheck --quiet --std=c11 --language=c --enable=warning,style,performance,portability --error-exitcode=1 \
-    --inline-suppr --suppress=unusedFunction --suppress=missingIncludeSystem --suppress=unusedStructMember -Iinclude \
-    -D__SIZEOF_POINTER__=8 -D__BYTE_ORDER__=1234 -D__ORDER_LITTLE_ENDIAN__=1234 -D__ORDER_BIG_ENDIAN__=4321 $core
-  echo "targets: cppcheck finds nothing"
-else
-  echo "targets: cppcheck SKIPPED, not here and Debian's package cannot be fetched"
-fi
+cppcheck_clean $core
