@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plugins and what their backends see: a registry in; broken plugins, backends without a device, and why, out.
 
-It opens no device; backends enumerate from files.
+Backends enumerate from files; only their health is asked of drivers, within the bounds backends have.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from dpfedge.backend.api import Device
 from dpfedge.backend.registry import Registry
 from dpfedge.doctor.surroundings import Finding
 from dpfedge.plugin.border import Border
 
-__all__ = ["check_devices", "check_plugins"]
+__all__ = ["check_devices", "check_health", "check_plugins"]
 
 
 def check_plugins(registry: Registry, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -42,3 +43,17 @@ def check_devices(registry: Registry, root: Path) -> Iterator[Finding]:
             yield Finding("devices", "fault", where, "it finds no device here", "", (name,))
         if devices:
             yield Finding("devices", "note", where, f"devices {', '.join(devices)}", "", (name,))
+
+
+def check_health(registry: Registry, root: Path) -> Iterator[Finding]:
+    """A device whose driver does not tell its health: routing takes it out, and loading will fail on it, too."""
+    for name in registry.names():
+        devices: list[Device] = []
+        with Border(lambda reason: None):  # `check_devices` tells it
+            devices = list(registry.get(name).devices(root))
+        for device in devices:
+            reasons: list[str] = []
+            with Border(reasons.append):
+                registry.get(name).health(device)
+            for reason in reasons:
+                yield Finding("health", "fault", f"device {device.id}", reason, "", (name,))

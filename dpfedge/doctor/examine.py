@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpfedge.backend.registry import Registry
-from dpfedge.doctor.backends import check_devices, check_plugins
+from dpfedge.doctor.backends import check_devices, check_health, check_plugins
 from dpfedge.doctor.drivers import check_age, check_drivers, check_visible
 from dpfedge.doctor.icd import check_icd
 from dpfedge.doctor.libraries import check_providers
@@ -54,6 +54,7 @@ def _found(surroundings: Surroundings, registry: Registry, wanted: Collection[st
         yield from check_icd(surroundings)
     yield from check_visible(surroundings)
     if surroundings.root.live:
+        yield from check_health(registry, Path(surroundings.root.path))
         yield from check_places(surroundings.environ)
 
 

@@ -1,25 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Libraries of execution providers: installed builds of onnxruntime in, those the loader cannot load out.
 
-A provider is listed when its file is there; whether the loader finds what it needs only loading tells. That is done in
-a child process with a time limit: a driver that hangs or crashes takes the child with it.
+A provider is listed when its file is there; whether the loader finds what it needs only loading tells.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from dpfedge.backend.loader import load_error, missing_library
 from dpfedge.doctor.surroundings import Finding, Surroundings
 from dpfedge.doctor.wheels import Wheel, wheels
 
-__all__ = ["check_providers", "load_error"]
+__all__ = ["check_providers"]
 
-_TIMEOUT_S = 20.0
 _PREFIX = "libonnxruntime_providers_"
 _PROVIDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cuda": ("CUDAExecutionProvider", ("cuda", "jetson")),
@@ -28,8 +23,8 @@ _PROVIDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "rocm": ("ROCMExecutionProvider", ("rocm",)),
     "openvino": ("OpenVINOExecutionProvider", ()),
 }
-_CODE = "import ctypes, sys\nfor path in sys.argv[1:]:\n    ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)\n"
-_MISSING = re.compile(r"(\S+): cannot open shared object file")
+_OPTIONAL = {"tensorrt": "install TensorRT 10, if it is to be used"}
+_DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def check_providers(surroundings: Surroundings) -> Iterator[Finding]:
@@ -39,31 +34,27 @@ def check_providers(surroundings: Surroundings) -> Iterator[Finding]:
     for wheel in wheels(surroundings):
         folder = wheel.folder / "onnxruntime" / "capi"
         for file in sorted(folder.glob(f"{_PREFIX}*.so")):
-            known = _PROVIDERS.get(file.stem.removeprefix(_PREFIX))
-            if known is not None and (error := load_error(folder / f"{_PREFIX}shared.so", file, _paths(wheel))):
-                match = _MISSING.search(error)
-                lacks = f"{match[1]} is missing" if match else error
-                cuda = f"pip install '{wheel.name}[cuda,cudnn]'" if "cuda" in known[1] else ""
-                what = f"{known[0]} is listed and cannot be loaded: {lacks}"
-                remedy = cuda or "install its vendor's libraries"
-                yield Finding("providers", "fault", wheel.title, what, remedy, known[1])
+            kind = file.stem.removeprefix(_PREFIX)
+            files = (folder / f"{_PREFIX}shared.so", file)
+            if kind in _PROVIDERS and (error := load_error(files, _paths(wheel))):
+                yield _unloadable(wheel, kind, error)
 
 
-def _paths(wheel: Wheel) -> tuple[str, ...]:
+def _unloadable(wheel: Wheel, kind: str, error: str) -> Finding:
+    """A provider that cannot be loaded: a note where graphs run without it, too."""
+    name, backends = _PROVIDERS[kind]
+    missing = missing_library(error)
+    what = f"{name} is listed and cannot be loaded: {f'{missing} is missing' if missing else error}"
+    if kind in _OPTIONAL:
+        return Finding("providers", "note", wheel.title, what, _OPTIONAL[kind], backends)
+    remedy = "install its vendor's libraries"
+    if missing in _DRIVER:
+        remedy = "install the NVIDIA driver; in a container: run it with --gpus all"
+    elif "cuda" in backends:
+        remedy = f"pip install '{wheel.name}[cuda,cudnn]'"
+    return Finding("providers", "fault", wheel.title, what, remedy, backends)
+
+
+def _paths(wheel: Wheel) -> list[Path]:
     """Where wheels of NVIDIA's libraries keep them."""
-    return tuple(str(path) for path in sorted((wheel.folder / "nvidia").glob("*/lib")))
-
-
-def load_error(shared: Path, library: Path, paths: tuple[str, ...] = ()) -> str:
-    """Why the loader cannot load `library` after `shared`; empty when it can."""
-    environ = {**os.environ, "LD_LIBRARY_PATH": ":".join([*paths, os.environ.get("LD_LIBRARY_PATH", "")]).strip(":")}
-    files = [str(path) for path in (shared, library) if path.exists()]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _CODE, *files], env=environ, capture_output=True, text=True, timeout=_TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired:
-        return f"loading it takes more than {_TIMEOUT_S:g} s"
-    if done.returncode < 0:
-        return f"loading it ends the process by signal {-done.returncode}"
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it fails without a word"])[-1]
+    return sorted((wheel.folder / "nvidia").glob("*/lib"))

@@ -8,16 +8,14 @@ no vendor: `dpfedge-cuda`, `dpfedge-jetson` and `dpfedge-rocm` say what theirs a
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpfedge.backend import loader
 from dpfedge.backend.api import Budget, GraphView
 from dpfedge.errors import BackendError, Unavailable, Unsupported
 from dpfedge_cpu.session import forget_pages, graph_options, mapped_errors, runtime
@@ -35,9 +33,6 @@ SHAPE_OPERATORS = frozenset(
 )  # fmt: skip
 """Operators that providers of GPUs have for floats: one of them on the CPU computes a shape."""
 _CPU = "CPUExecutionProvider"
-_LOAD_TIMEOUT_S = 30.0
-_CODE = "import ctypes, sys\nfor path in sys.argv[1:]:\n    ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)\n"
-_MISSING = re.compile(r"(\S+): cannot open shared object file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ def open_on(
     """
     ort = runtime(providers.backend)
     listed = ort.get_available_providers()
-    wanted = [one for one in providers.providers if one.needed or one.name in listed]
+    wanted = [one for one in providers.providers if one.needed or (one.name in listed and _loads(one.library))]
     for one in wanted:
         if one.name not in listed:
             raise Unavailable(
@@ -130,8 +125,8 @@ def open_on(
 def _check_loads(wanted: Sequence[Provider], providers: Providers) -> None:
     for one in wanted:
         if one.library and (why := load_error(one.library)):
-            match = _MISSING.search(why)
-            what = f"{match[1]} is missing" if match else why
+            missing = loader.missing_library(why)
+            what = f"{missing} is missing" if missing else why
             raise Unavailable(
                 f"{one.name} does not come up", where=providers.where, found=what, remedy=providers.remedy
             )
@@ -140,22 +135,16 @@ def _check_loads(wanted: Sequence[Provider], providers: Providers) -> None:
 def load_error(library: str) -> str:
     """Why the loader cannot load one of onnxruntime's provider libraries; empty when it can.
 
-    It is loaded in a child process with a time limit: one that hangs is killed, and takes nothing of this one with it.
+    In a child process: it reads its host when it is loaded, and would crash a session that finds it there already.
     """
     capi = Path(str(runtime().__file__)).parent / "capi"
     files = [capi / "libonnxruntime_providers_shared.so", capi / library]
-    folders = [str(path) for path in sorted(capi.parents[1].glob("nvidia/*/lib"))]
-    paths = ":".join([*folders, os.environ.get("LD_LIBRARY_PATH", "")]).strip(":")
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _CODE, *(str(file) for file in files if file.exists())],
-            env={**os.environ, "LD_LIBRARY_PATH": paths}, capture_output=True, text=True, timeout=_LOAD_TIMEOUT_S,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"loading {library} takes more than {_LOAD_TIMEOUT_S:g} s"
-    if done.returncode < 0:
-        return f"loading {library} ends the process by signal {-done.returncode}"
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it fails without a word"])[-1]
+    return loader.load_error(files, sorted(capi.parents[1].glob("nvidia/*/lib")))
+
+
+@cache
+def _loads(library: str) -> bool:
+    return not load_error(library)
 
 
 def placement(session: Any) -> dict[str, dict[str, int]]:

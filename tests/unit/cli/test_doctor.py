@@ -23,7 +23,10 @@ def _registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A CPU backend with one device, and folders below one."""
     made = Registry()
     backend: Any = SimpleNamespace(
-        name="cpu", abi=ABI, devices=lambda root: [SimpleNamespace(id="cpu:0", arch="x86-64-v3")]
+        name="cpu",
+        abi=ABI,
+        devices=lambda root: [SimpleNamespace(id="cpu:0", arch="x86-64-v3")],
+        health=lambda device: None,
     )
     made.add(backend)
     monkeypatch.setattr(doctor, "Registry", SimpleNamespace(load=lambda: made))

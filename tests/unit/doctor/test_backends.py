@@ -10,7 +10,7 @@ from typing import Any
 
 from dpfedge.backend.api import ABI
 from dpfedge.backend.registry import Registry
-from dpfedge.doctor.backends import check_devices, check_plugins
+from dpfedge.doctor.backends import check_devices, check_health, check_plugins
 from dpfedge.errors import Unavailable
 
 
@@ -22,7 +22,12 @@ def backend(name: str, devices: Sequence[Any] | Exception) -> Any:
             raise devices
         return devices
 
-    return SimpleNamespace(name=name, abi=ABI, devices=listed)
+    def health(device: Any) -> str:
+        if device.id == "c:0":
+            raise Unavailable("NVML does not answer within 2 s", where="backend c")
+        return "well"
+
+    return SimpleNamespace(name=name, abi=ABI, devices=listed, health=health)
 
 
 def test_check_plugins__broken_and_kept_out() -> None:
@@ -54,3 +59,16 @@ def test_check_devices__each_says_its_own() -> None:
         "c": ("fault", "backend c: no driver"),
         "d": ("fault", "OSError: libgone.so"),
     }
+
+
+def test_check_health__of_each_device() -> None:
+    """A driver that does not answer; a backend without devices has told its reason elsewhere."""
+    registry = Registry()
+    registry.add(backend("a", [SimpleNamespace(id="a:0", arch="sm_90")]))
+    registry.add(backend("b", Unavailable("no driver", where="backend b")))
+    registry.add(backend("c", [SimpleNamespace(id="c:0", arch="sm_90"), SimpleNamespace(id="c:1", arch="sm_90")]))
+
+    (found,) = check_health(registry, Path("/"))
+
+    assert (found.level, found.where, found.backends) == ("fault", "device c:0", ("c",))
+    assert "NVML does not answer" in found.what

@@ -24,7 +24,9 @@ def registry(*names: str) -> Registry:
     made: Registry = Registry()
     for name in names:
         device = SimpleNamespace(id=f"{name}:0", arch="any")
-        backend: Any = SimpleNamespace(name=name, abi=ABI, devices=lambda root, device=device: [device])
+        backend: Any = SimpleNamespace(
+            name=name, abi=ABI, devices=lambda root, device=device: [device], health=lambda device: None
+        )
         made.add(backend)
     return made
 

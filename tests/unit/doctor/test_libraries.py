@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpfedge import _core
-from dpfedge.doctor import libraries
-from dpfedge.doctor.libraries import check_providers, load_error
+from dpfedge.doctor.libraries import check_providers
 from dpfedge.doctor.surroundings import Surroundings
 from dpfedge.hardware.source.root import Root
 
@@ -26,24 +25,6 @@ def wanting(place: Path, name: bytes = b"libx.so.6") -> Path:
     return place
 
 
-def test_load_error__names_what_is_missing(tmp_path: Path) -> None:
-    """As the loader says it; nothing is said of a library that loads."""
-    broken = wanting(tmp_path / "broken.so")
-
-    assert "libx.so.6: cannot open shared object file" in load_error(tmp_path / "none.so", broken)
-    assert load_error(tmp_path / "none.so", Path(_core.__file__)) == ""
-
-
-def test_load_error__of_what_hangs_or_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child ends; this process does not."""
-    monkeypatch.setattr(libraries, "_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(libraries, "_CODE", "import time; time.sleep(60)")
-    assert load_error(tmp_path, tmp_path) == "loading it takes more than 0.2 s"
-    monkeypatch.setattr(libraries, "_TIMEOUT_S", 20.0)
-    monkeypatch.setattr(libraries, "_CODE", "import os; os.abort()")
-    assert load_error(tmp_path, tmp_path) == "loading it ends the process by signal 6"
-
-
 def test_check_providers__listed_without_its_libraries(install: Install) -> None:
     """onnxruntime would list it and run on the CPU."""
     folder = install("onnxruntime-gpu", "1.31.1", files=["onnxruntime/__init__.py", CUDA])
@@ -54,6 +35,29 @@ def test_check_providers__listed_without_its_libraries(install: Install) -> None
     assert found.level == "fault"
     assert found.what == "CUDAExecutionProvider is listed and cannot be loaded: libx.so.6 is missing"
     assert found.remedy == "pip install 'onnxruntime-gpu[cuda,cudnn]'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "library", "level", "remedy"),
+    [
+        ("cuda", "libcuda.so.1", "fault", "install the NVIDIA driver; in a container: run it with --gpus all"),
+        ("tensorrt", "libnvinfer.so.10", "note", "install TensorRT 10, if it is to be used"),
+        ("migraphx", "libmigraphx_c.so.3", "fault", "install its vendor's libraries"),
+    ],
+)
+def test_check_providers__what_to_install(
+    install: Install, monkeypatch: pytest.MonkeyPatch, kind: str, library: str, level: str, remedy: str
+) -> None:
+    """The driver is no package of Python's; TensorRT need not be there."""
+    file = f"onnxruntime/capi/libonnxruntime_providers_{kind}.so"
+    folder = install("onnxruntime-gpu", "1.31.1", files=["onnxruntime/__init__.py", file])
+    said = f"OSError: {library}: cannot open shared object file: No such file or directory"
+    monkeypatch.setattr("dpfedge.doctor.libraries.load_error", lambda files, folders: said)
+
+    (found,) = check_providers(Surroundings(Root("/"), {}, (folder,)))
+
+    assert (found.level, found.remedy) == (level, remedy)
+    assert f"{library} is missing" in found.what
 
 
 def test_check_providers__of_a_recording(install: Install) -> None:
