@@ -45,8 +45,9 @@ def _import() -> Any:
 class Engine:
     """An engine opened on a DLA, with TensorRT's words of what goes wrong."""
 
-    def __init__(self, module: Any, engine: Any, words: list[str], where: str) -> None:
-        self.module, self.engine, self.words, self.where = module, engine, words, where
+    def __init__(self, module: Any, runtime: Any, engine: Any, words: list[str], where: str) -> None:
+        """`runtime` has to live as long as the engine it opened."""
+        self.module, self.runtime, self.engine, self.words, self.where = module, runtime, engine, words, where
 
     def ports(self) -> Sequence[tuple[str, bool, tuple[int, ...], np.dtype[Any]]]:
         """(name, whether it is an input, sizes, dtype) of each port."""
@@ -111,7 +112,7 @@ def _open(module: Any, data: memoryview, core: int, where: str) -> Engine:
     engine = runtime.deserialize_cuda_engine(bytes(data))
     if engine is None:
         raise failed("the engine is not one of this DLA and TensorRT", where, words, remedy="run `dpfedge seal` again")
-    return Engine(module, engine, words, where)
+    return Engine(module, runtime, engine, words, where)
 
 
 def _check_cores(module: Any, count: int, core: int) -> None:

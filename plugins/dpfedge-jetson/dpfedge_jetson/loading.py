@@ -7,13 +7,14 @@ The GPU's part is `dpfedge-cuda`'s, on the one GPU that CUDA calls integrated. A
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dpfedge_cpu.provider import Providers
-from dpfedge_cuda.driver import Context
+from dpfedge_cuda.driver import Context, Driver
 from dpfedge_cuda.loading import Loader
 from dpfedge_cuda.memory import CudaMemory
 
@@ -38,6 +39,11 @@ _REMEDY = (
 class JetsonLoader(Loader):
     """What this process has open of the Tegra."""
 
+    def __init__(self, driver: Driver | None = None) -> None:
+        super().__init__(driver)
+        self._chip: Context | None = None
+        self._chip_lock = threading.Lock()
+
     def load(self, graph: GraphView, device: Device, budget: Budget) -> CudaExecutable | DlaExecutable:  # type: ignore[override]
         """An executable on the GPU's stream of the budget's urgency, or on a DLA."""
         _check_arch(graph, device)
@@ -52,6 +58,7 @@ class JetsonLoader(Loader):
                 return super().seal(graph, device, budget)
             from dpfedge_jetson.engine import build
 
+            self._context(device)
             return {ENGINE: [np.frombuffer(build(graph, int(device.facts["core"])), np.uint8)]}
 
     def _load_dla(self, graph: GraphView, device: Device) -> DlaExecutable:
@@ -59,11 +66,10 @@ class JetsonLoader(Loader):
         from dpfedge_jetson.engine import build, open_engine
         from dpfedge_jetson.executable import DlaExecutable
 
-        core = int(device.facts["core"])
+        core, context = int(device.facts["core"]), self._context(device)
         sealed = graph.sealed.get(ENGINE)
         data = memoryview(build(graph, core)) if sealed is None else sealed.data
         engine = open_engine(data, core, f"graph {graph.name}")
-        context = self._context(device)
         stream = context.stream(high=True)
 
         def wait() -> None:
@@ -73,8 +79,17 @@ class JetsonLoader(Loader):
 
     def _context(self, device: Device) -> Context:
         """The integrated GPU's context: a DLA's memory and streams are CUDA's."""
-        told = self._find(device)
-        return Context(self.driver, told["ordinal"], told)
+        with self._chip_lock:
+            if self._chip is None:
+                told = self._find(device)
+                if told["ordinal"]:
+                    raise Unavailable(
+                        "TensorRT would take another GPU: the chip's own is not CUDA's first",
+                        where=f"{WHERE}: {device.id}", found=f"CUDA's device {told['ordinal']}",
+                        remedy=f"CUDA_VISIBLE_DEVICES={told['ordinal']}",
+                    )  # fmt: skip
+                self._chip = Context(self.driver, told["ordinal"], told)
+            return self._chip
 
     def _find(self, device: Device) -> dict[str, Any]:
         """The GPU inside the chip; Unavailable where CUDA shows none, never a card in a slot."""

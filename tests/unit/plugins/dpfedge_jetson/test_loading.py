@@ -116,6 +116,29 @@ def test_dla__builds_seals_and_runs(
         loader(ORIN).load(broken, dla, Budget())
 
 
+def test_dla__where_tensorrt_would_take_another_gpu(fake_tensorrt: ModuleType, view: GraphView) -> None:
+    """TensorRT runs on CUDA's first device; with a card before the chip's GPU that would be the card."""
+    second = {**ORIN, "ordinal": 1}
+
+    for act in (loader(CARD, second).load, loader(CARD, second).seal):
+        with pytest.raises(Unavailable, match=r"TensorRT would take another GPU.*CUDA_VISIBLE_DEVICES=1"):
+            act(view, device("dla.nvidia"), Budget())
+
+
+def test_providers__say_how_a_jetsons_are_installed() -> None:
+    """The CUDA provider of a JetPack's build."""
+
+    class _Context:
+        ordinal = 0
+
+        def stream(self, *, high: bool) -> int:
+            return 7
+
+    found = loader(ORIN)._providers(_Context(), True, GraphView("g", memoryview(b""), (), (), {}))
+    assert (found.backend, found.providers[-1].name) == ("jetson", "CUDAExecutionProvider")
+    assert "PyPI's aarch64 build is for servers" in found.remedy
+
+
 def test_load__of_a_graph_for_another_device(view: GraphView) -> None:
     """A DLA's graph is none for the GPU."""
     with pytest.raises(Unsupported, match="lowered for another device; found sm_87; allowed nvdla2"):
