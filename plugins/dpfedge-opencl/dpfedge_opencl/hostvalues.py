@@ -20,7 +20,7 @@ _Inputs = Sequence[Array | None]
 _Function = Callable[[_Inputs, Mapping[str, Any]], Sequence[Array]]
 SHAPES = frozenset({"Shape", "Size"})
 """Operators that read the shape of their input and nothing else."""
-GROWING = frozenset({"Range", "ConstantOfShape", "Expand", "Tile", "Pad"})
+GROWING = frozenset({"ConstantOfShape", "Expand", "Tile", "Pad"})
 """Operators whose results may be large although their inputs are small: the host computes them only for sizes."""
 
 

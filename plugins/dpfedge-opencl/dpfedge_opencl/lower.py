@@ -61,10 +61,10 @@ def lower(request: LowerRequest) -> LoweredGraph:
         segments.append(segment)
         weights.update((f"{prefix(index)}{name}", array) for name, array in arrays.items())
     host = frozenset(node.name for node in order if places.get(node.name) == "host")
-    nodes = fuse(order, host, inputs, names, source.constants, source.dtypes)
-    for node in nodes:
+    for node in order:  # before fusion, which asks for shapes: some operators know theirs only then
         if node.op != SEGMENT and node.name not in host:
             OPS[node.op].lower(node, lowering)
+    nodes = fuse(order, host, inputs, names, source.constants, source.dtypes)
     constants, mine = _constants(nodes, host, names, source)
     graph = Graph(request.name, inputs, outputs, tuple(nodes), constants, host, frozenset(late), tuple(segments))
     return LoweredGraph(write(graph), {**mine, **weights}, inputs, outputs, _decisions(graph, source))
@@ -82,11 +82,13 @@ def _constants(
             skip = set(contents(node.op))
             fresh = [name for place, name in enumerate(node.inputs) if place not in skip and name in source.constants]
             read_by_kernels.update(dict.fromkeys(fresh))
+        for one in node.attrs.get("inner") or ():
+            used.update(dict.fromkeys(name for name in one[2] if name in source.constants))
     found, weights = {}, {}
     for name in used:
         array = source.constants[name]
         weight = name in read_by_kernels and array.size > 1
-        small = array.nbytes < WEIGHT_MIN_BYTES or not weight
+        small = array.nbytes < WEIGHT_MIN_BYTES or (not weight and array.dtype.kind in "iub")
         data = array.tobytes() if small else None
         found[name] = Constant(source.dtypes[name], array.shape, data, ("", 0, 0) if weight else None)
         if weight:

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dpfedge.backend.api import Array, LoweredGraph, LowerRequest
 from dpfedge_opencl.graph import SEGMENT, Segment
 from dpfedge_opencl.lower_onnx import DTYPES, Source
+from dpfedge_opencl.hostvalues import SHAPES
 from dpfedge_opencl.ops.api import OPS, Node
 from dpfedge_opencl.partition import Part, Where, contents
 
@@ -59,7 +60,7 @@ def arrange(
             group = groups[node.attrs["segment"]]
             group.outputs = [out for one in group.nodes for out in one.outputs if out in used and out not in seen]
             node.outputs = tuple(group.outputs)
-            node.attrs["inner"] = _inner(group, places)
+            node.attrs["inner"] = _inner(group, source, places)
     return order, groups
 
 
@@ -107,17 +108,19 @@ def _segment_node(index: int, group: Group) -> Node:
     return Node(SEGMENT, f"cpu{index}", tuple(group.inputs), (), {"segment": index, "inner": None})
 
 
-def _inner(group: Group, places: Mapping[str, Where]) -> list[object] | None:
+def _inner(group: Group, source: Source, places: Mapping[str, Where]) -> list[object] | None:
     """The nodes for working out shapes alone; None where only a run tells them."""
     found: list[object] = []
-    made: set[str] = set()
+    known = {*source.constants, *(out for one in source.nodes if places[one.name] == "host" for out in one.outputs)}
     for node in group.nodes:
         host = places[node.name] == "host"
-        data = [node.inputs[place] for place in contents(node.op) if place < len(node.inputs)]
-        if not host and (node.op not in OPS or made.intersection(data) or "graph" in node.attrs.values()):
+        data = {node.inputs[place] for place in contents(node.op) if place < len(node.inputs)} - {""}
+        if not host and (node.op not in OPS or not data <= known or "graph" in node.attrs.values()):
             return None
-        if not host:
-            made.update(node.outputs)
+        if host and not known.issuperset(one for one in node.inputs if one and node.op not in SHAPES):
+            return None
+        if host:
+            known.update(node.outputs)
         found.append([node.op, node.name, list(node.inputs), list(node.outputs), node.attrs, host])
     return found
 

@@ -179,11 +179,19 @@ class _Walk:
         self._declare([name], [(dtype, tuple(shape))])
         return name
 
+    def constant(self, array: Array) -> str:
+        """Values of the host's making, for this node's launches and views."""
+        name = f"{self._node.name}#{self._scratches}"
+        self._scratches += 1
+        self._state.contents[name] = array
+        self._state.values[name] = Value(name, _dtype_of(array), array.shape)
+        return name
+
     def alias(self, output: str, input: str, offset: int = 0) -> bool:
         """Lay `output` into the memory of `input`; a port of the graph becomes the memory of all that was there."""
         state = self._state
-        if input not in state.roots:  # known to the host
-            return False
+        if input not in state.roots:
+            return not offset and self._rename(output, input)
         root, at = state.roots[input]
         wanted = state.values[output]
         if output in self._outputs:
@@ -192,6 +200,15 @@ class _Walk:
                 return root.home == "input" and (output, root.name) in state.shared and not at + offset
             root.output = output
         state.roots[output] = (root, at + offset)
+        return True
+
+    def _rename(self, output: str, input: str) -> bool:
+        """Another name and shape for what the host knows."""
+        state = self._state
+        if output in self._outputs or input in state.tainted:
+            return False
+        state.contents[output] = state.contents[input].reshape(state.values[output].shape)
+        del state.roots[output]
         return True
 
     def shares(self, output: str, input: str) -> bool:

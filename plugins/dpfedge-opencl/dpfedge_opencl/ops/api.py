@@ -77,6 +77,9 @@ class Emitting(Protocol):
     def scratch(self, dtype: str, shape: Sequence[int]) -> str:
         """Memory for the time of this node."""
 
+    def constant(self, array: Array) -> str:
+        """Values that the host made for this plan, where kernels can read them."""
+
     def alias(self, output: str, input: str, offset: int = 0) -> bool:
         """Ask that `output` be the memory of `input`, from byte `offset` on; False when that cannot be (then copy).
 

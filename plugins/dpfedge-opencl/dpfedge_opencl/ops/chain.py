@@ -23,7 +23,7 @@ __all__ = ["CONTRIBUTED", "ELEMENTWISE", "Chain", "Elementwise", "broadcast", "c
 
 _CPU_ITEM = 8192  # elements that are worth a thread's attention
 _BOOLS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf")
-ELEMENTWISE = (*STEPS, *_BOOLS, "Where", "Cast", "Mod")
+ELEMENTWISE = (*(name for name in STEPS if name not in ("Constant", "Identity")), *_BOOLS, "Where", "Cast", "Mod")
 """Operators that can be steps of a chain."""
 CONTRIBUTED = {f"com.microsoft.{name}": name for name in ("Gelu", "FastGelu", "QuickGelu", "BiasGelu")}
 
@@ -86,7 +86,7 @@ class Elementwise:
         raise AssertionError(node.op)
 
 
-for _name in (*(name for name in ELEMENTWISE if name != "Constant"), *CONTRIBUTED):
+for _name in (*ELEMENTWISE, *CONTRIBUTED):
     op(_name)(Elementwise)
 
 
