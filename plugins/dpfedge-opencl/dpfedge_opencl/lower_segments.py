@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dpfedge.backend.api import Array, LoweredGraph, LowerRequest
 from dpfedge_opencl.graph import SEGMENT, Segment
-from dpfedge_opencl.lower_onnx import DTYPES, Source
 from dpfedge_opencl.hostvalues import SHAPES
+from dpfedge_opencl.lower_onnx import DTYPES, Source
 from dpfedge_opencl.ops.api import OPS, Node
 from dpfedge_opencl.partition import Part, Where, contents
 
