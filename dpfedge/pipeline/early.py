@@ -15,16 +15,19 @@ from typing import Any, cast
 from dpfedge.backend.api import Backend, Budget, Device, Executable, GraphView
 from dpfedge.binding.bound import BoundModel
 from dpfedge.errors import BackendError, DpfError
+from dpfedge.pipeline.calls import Calls
 
 __all__ = ["load_early"]
 
 
-def load_early(model: BoundModel, budget: Budget) -> BoundModel:
+def load_early(model: BoundModel, budget: Budget, calls: Calls | None = None) -> BoundModel:
     """The model, all its graphs being loaded by a thread; its `load` waits for that and raises what it raised.
+
+    What it loads goes through `calls`, if there are some.
 
     Each graph is loaded once: a second `load` of the same one, or one with another budget, loads it anew.
     """
-    early = _Early(model, budget)
+    early = _Early(model if calls is None else calls.through(model), budget)
     threading.Thread(target=early.run, name="dpf-load", daemon=True).start()
     return replace(model, _backend=cast(Backend, early))
 

@@ -98,6 +98,7 @@ class LinkIO:
         self.inputs = inputs
         self.deadline_ns = int(options.get("deadline_ns", 0))
         self.urgency = int(options.get("urgency", 3))
+        self.working: int | None = None
         self.turn = 0
         """Of the message received or sent last: what a failure now belongs to."""
         self.inbox: deque[LinkMessage] = deque()

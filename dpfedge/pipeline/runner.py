@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpfedge.errors import DeadlineExceeded, DpfError, StageError, WouldBlock
+from dpfedge.errors import DeadlineExceeded, DpfError, RunCancelled, StageError, WouldBlock
 from dpfedge.link import Arena, Consumer, Lease, Producer
+from dpfedge.pipeline.calls import Calls
 from dpfedge.pipeline.io import LinkIO
 from dpfedge.pipeline.messages import LinkMessage, send_map
 from dpfedge.pipeline.newest import sparing
@@ -26,6 +27,7 @@ __all__ = ["StageRunner"]
 
 _SPACE_WAIT_NS = 5_000_000
 _STARVED_AFTER, _LEAST = 16, 7
+_EVERY_TURN = 0xFFFF_FFFE  # cancelled only when the whole request is
 Report = Callable[[Mapping[str, Any]], None]
 
 
@@ -55,7 +57,9 @@ class StageRunner:
         spin_ns: int = 0,
         budget_ns: int = 0,
         report: Report = lambda event: None,
+        calls: Calls | None = None,
     ) -> None:
+        self._calls = calls
         self._stage, self._name, self._arena, self._spin_ns = stage, name, arena, spin_ns
         self._budget_ns, self._report, self._reported_ns = budget_ns, report, 0
         self._source: Consumer = arena.consumer(f"source.{name}", owner)
@@ -218,6 +222,8 @@ class StageRunner:
         if self._newly_cancelled(active):
             active.told = active.io.turn
         started = self.step_since_ns = time.monotonic_ns()
+        if self._calls is not None:
+            self._calls.work = active.io
         try:
             _check_deadline(active, started)
             active.wait = _reason(next(active.steps))
@@ -226,12 +232,28 @@ class StageRunner:
             self._end(self._active.pop(key))
             if active.io.mode is Mode.RUN and not active.io.done:
                 self._failed(active.io, _silent())
+        except RunCancelled as error:
+            self._ended_short(key, active, error)
         except DpfError as error:
             self._fail(key, active, error)
         finally:
             self.step_since_ns = 0
+            if self._calls is not None:
+                self._calls.work = None
         if self._budget_ns and (took := time.monotonic_ns() - started) > self._budget_ns:
             self._over_budget(key, started, took)
+
+    def _ended_short(self, key: int, active: _Active, error: DpfError) -> None:
+        """A run was ended and the stage had nothing to say about it: nobody waits for the request, or not so long."""
+        if self._arena.requests.cancelled(key, _EVERY_TURN):
+            self._over.add(key)
+            self._end(self._active.pop(key))
+            return
+        try:
+            _check_deadline(active, time.monotonic_ns())
+        except DeadlineExceeded as late:
+            error = late
+        self._fail(key, active, error)
 
     def _over_budget(self, key: int, started: int, took: int) -> None:
         if started - self._reported_ns >= 1_000_000_000:

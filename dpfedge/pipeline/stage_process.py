@@ -28,6 +28,7 @@ from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel, Chosen
 from dpfedge.errors import DpfError, StageError
 from dpfedge.link import Arena
+from dpfedge.pipeline.calls import Calls
 from dpfedge.pipeline.early import load_early
 from dpfedge.pipeline.priority import be_fifo, be_nice, give_up_fifo
 from dpfedge.pipeline.runner import StageRunner
@@ -122,14 +123,19 @@ class _Unit:
     def _serve(self, record: StageRecord, row: Mapping[str, Any]) -> None:
         name, started = record.name, time.monotonic_ns()
         refused = [_take_place(name, row)]
+        arena = Arena.attach(self._arena_fd)
+        calls = Calls(arena.requests.cancelled)
         with _apart(row["load_cores"]):
-            stage = _build(record, row, self._served)
+            stage = _build(record, row, self._served, calls)
             loaded = time.monotonic_ns()
             stage.warm()
+            if calls.doubled:
+                with calls.patiently():
+                    stage.warm()
         warmed = time.monotonic_ns()
         runner = StageRunner(
-            stage, name, record.wiring, Arena.attach(self._arena_fd), row["owner"],
-            spin_ns=row["spin_ns"], budget_ns=record.budget_ns, report=partial(self._report, name),
+            stage, name, record.wiring, arena, row["owner"],
+            spin_ns=row["spin_ns"], budget_ns=record.budget_ns, report=partial(self._report, name), calls=calls,
         )  # fmt: skip
         self._runners.append(runner)
         if record.hang_ns:
@@ -216,9 +222,9 @@ def _apart(cores: Sequence[int]) -> Iterator[None]:
             os.sched_setaffinity(int(task), before)
 
 
-def _build(record: StageRecord, row: Mapping[str, Any], served: Served) -> Stage:
+def _build(record: StageRecord, row: Mapping[str, Any], served: Served, calls: Calls) -> Stage:
     budget = Budget(threads=row["threads"], cores=tuple(row["cores"]))
-    model = _model(record.name, row["model"] or record.model, served.chosen, budget)
+    model = _model(record.name, row["model"] or record.model, served.chosen, budget, calls)
     # each process imports its own stages only: the others' libraries would cost every process memory
     with _importing:
         made = find_kind(record.kind, where=f"stage {record.name}", folder=served.folder).load()
@@ -236,10 +242,10 @@ def _build(record: StageRecord, row: Mapping[str, Any], served: Served) -> Stage
     return stage
 
 
-def _model(stage: str, name: str, chosen: Chosen | None, budget: Budget) -> BoundModel | None:
+def _model(stage: str, name: str, chosen: Chosen | None, budget: Budget, calls: Calls) -> BoundModel | None:
     if not name:
         return None
     if chosen is None:
         remedy = "name the package that has it"
         raise StageError("the pipeline has no package", stage=stage, found=f"model {name}", remedy=remedy)
-    return load_early(chosen.model(name), budget)
+    return load_early(chosen.model(name), budget, calls)

@@ -148,6 +148,10 @@ class RequestIO(Protocol):
     urgency: int
     """0 (first) to 7, as in RFC 9218."""
 
+    working: int | None
+    """The turn that is computed now, as the stage says: when it is cancelled, a run in progress ends at its next
+    operator with RunCancelled. None: only the end of the whole request, or of its time, ends a run."""
+
     def receive(self) -> Message | None:
         """The next message of this request, or None when none waits."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpfedge.backend.api import Array, Executable
-from dpfedge.errors import Busy, ModelError
+from dpfedge.errors import Busy, ModelError, RunCancelled
 from dpfedge.tensors import TensorSpec
 
 __all__ = ["Place", "Pool", "Prefix", "common_prefix", "past_ports"]
@@ -95,6 +95,8 @@ class Place:
         self._fresh = False
         try:
             self._binding.run()
+        except RunCancelled:
+            raise  # only behind what is held was anything written
         except BaseException:
             self.tokens.clear()  # how much was written is unknown
             raise

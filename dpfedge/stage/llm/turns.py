@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpfedge.errors import BackendError, DpfError, InputError, StageError
+from dpfedge.errors import BackendError, DpfError, InputError, RunCancelled, StageError
 from dpfedge.stage.api import TURN_STRIDE, Kind, Message, RequestIO, Steps, Wait
 from dpfedge.stage.failure import describe
 from dpfedge.stage.llm.cache import Place, Pool, Prefix, common_prefix
@@ -102,12 +103,25 @@ class Asked:
         started = time.monotonic_ns()
         newest = self.parts.prompts.newest(messages, tokens)
         report.prompt_tokens = report.cached_tokens = len(tokens)
-        for count in prefill(place, tokens, self.parts.settings.chunk_tokens, newest):
-            report.cached_tokens -= count
-            report.prefill_ns = time.monotonic_ns() - started
-            yield Wait.STEP
-            if self.io.cancelled(turn):
-                return
+        with self._computing(turn):
+            for count in prefill(place, tokens, self.parts.settings.chunk_tokens, newest):
+                report.cached_tokens -= count
+                report.prefill_ns = time.monotonic_ns() - started
+                yield Wait.STEP
+                if self.io.cancelled(turn):
+                    return
+
+    @contextmanager
+    def _computing(self, turn: int) -> Iterator[None]:
+        """Inside, a cancel of `turn` ends a run on its way, and that is no failure."""
+        self.io.working = turn
+        try:
+            yield
+        except RunCancelled:
+            if not self.io.cancelled(turn):
+                raise  # the request's time is over
+        finally:
+            self.io.working = None
 
     def _open(self, place: Place) -> Steps:
         """Compute the package's opening if no request before did; all later ones copy it."""
@@ -127,7 +141,9 @@ class Asked:
         """Send the answer's text to the sink and its clauses to the voice; `said` grows with it."""
         clauses = self._clauses()
         while answer.finish is None and not self.io.cancelled(turn):
-            text = answer.step()
+            text = ""
+            with self._computing(turn):
+                text = answer.step()
             report.first_token_ns, report.last_token_ns = answer.first_token_ns, answer.last_token_ns
             report.completion_tokens = answer.count
             if text:
@@ -233,6 +249,8 @@ class Converse(Asked):
                     yield from self._handle(message)
                     if kind is not Kind.DRAFT:
                         yield from self._prepare()
+                except RunCancelled:
+                    raise  # nobody waits for the conversation any more
                 except (StageError, BackendError) as error:
                     yield from self._failed(turn, kind, error)
         finally:

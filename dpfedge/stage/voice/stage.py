@@ -16,7 +16,7 @@ import numpy as np
 
 from dpfedge.backend.api import Array, Budget, Executable
 from dpfedge.binding import BoundModel
-from dpfedge.errors import InputError, ModelError
+from dpfedge.errors import InputError, ModelError, RunCancelled
 from dpfedge.limits import SPEECH_TEXT_MAX_CHARS
 from dpfedge.stage.api import Kind, Message, Mode, RequestIO, Steps, Wait
 from dpfedge.stage.each import ending
@@ -132,7 +132,7 @@ class VoiceStage:
         turn.clauses += 1
         yield from self._pause(io, turn)
         chunks = self._chunks(spoken, turn.speed, turn.frames)
-        while (samples := self._step(turn, chunks)) is not None:
+        while (samples := self._step(io, turn, chunks)) is not None:
             yield Wait.STEP
             if io.cancelled(turn.number):
                 return
@@ -140,11 +140,19 @@ class VoiceStage:
             heard()
         turn.pause_ms = self._config.sentence_pause_ms if ends_sentence(clause) else self._config.clause_pause_ms
 
-    def _step(self, turn: _Turn, chunks: Iterator[Array]) -> Array | None:
+    def _step(self, io: RequestIO, turn: _Turn, chunks: Iterator[Array]) -> Array | None:
+        """The next samples; None at the end, and when the turn was cancelled while they were computed."""
         started = time.monotonic_ns()
-        samples = next(chunks, None)
-        turn.busy_ns += time.monotonic_ns() - started
-        return samples
+        io.working = turn.number
+        try:
+            return next(chunks, None)
+        except RunCancelled:
+            if not io.cancelled(turn.number):
+                raise  # the request's time is over
+            return None
+        finally:
+            io.working = None
+            turn.busy_ns += time.monotonic_ns() - started
 
     def _send(self, io: RequestIO, turn: _Turn, samples: Array) -> Steps:
         slot = yield from io.loan("sink", (samples.size,), "i16")

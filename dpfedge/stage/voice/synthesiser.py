@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpfedge.backend.api import Array, Executable
+from dpfedge.backend.api import Array, Binding, Executable
 from dpfedge.errors import ModelError, StageError
 
 __all__ = ["SplitVoice", "Synthesiser", "WholeVoice", "windows", "write_pcm"]
@@ -59,7 +59,8 @@ class WholeVoice:
 
     def chunks(self, feeds: Mapping[str, Array], first: int) -> Iterator[Floats]:
         """See `Synthesiser`; `first` has no use here."""
-        samples = _flat(self._graph.run(feeds)[self._graph.outputs[0].name], self._graph.name)
+        call = self._graph.bind()  # of this clause: what it gives lives as long as it does
+        samples = _flat(_result(call, self._graph, feeds), self._graph.name)
         for start in range(0, samples.size, self._most):
             yield samples[start : start + self._most]
 
@@ -74,13 +75,21 @@ class SplitVoice:
 
     def chunks(self, feeds: Mapping[str, Array], first: int) -> Iterator[Floats]:
         """See `Synthesiser`."""
-        latent = self._encode.run(feeds)[self._encode.outputs[0].name]
+        encode, decode, port = self._encode.bind(), self._decode.bind(), self._decode.inputs[0].name
+        latent = _result(encode, self._encode, feeds)
         for low, high, start, stop in windows(latent.shape[2], first, self._largest, self._overlap):
             window = np.ascontiguousarray(latent[:, :, low:high])
-            output = self._decode.run({self._decode.inputs[0].name: window})[self._decode.outputs[0].name]
-            samples = _flat(output, self._decode.name)
+            samples = _flat(_result(decode, self._decode, {port: window}), self._decode.name)
             per_frame = samples.size // (high - low)
             yield samples[(start - low) * per_frame : (stop - low) * per_frame]
+
+
+def _result(call: Binding, graph: Executable, feeds: Mapping[str, Array]) -> Array:
+    """The graph's first output, valid until the call's next run, which can be ended; a graph's own cannot."""
+    for name, array in feeds.items():
+        call.set_input(name, array)
+    call.run()
+    return call.output(graph.outputs[0].name)
 
 
 def _flat(output: Array, graph: str) -> Floats:

@@ -16,6 +16,7 @@ from made_stage import ROW, Start, Toy, answer, code_of, record
 
 from dpfedge.errors import StageError
 from dpfedge.pipeline import stage_process
+from dpfedge.pipeline.calls import Calls
 from dpfedge.pipeline.stage_process import Served
 from dpfedge.pipeline.wire import receive_message
 from dpfedge.stage.api import Kind
@@ -174,8 +175,8 @@ def test_stage__that_can_adjust_keeps_the_pipelines_settings_as_its_own(start: S
 
 def test_stage__whose_pipeline_has_no_package(rig: Any, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """No model is no model; one that is named is an error that says what is missing."""
-    row, toy = {**ROW, "model": ""}, record(rig, "llm")
+    row, toy, calls = {**ROW, "model": ""}, record(rig, "llm"), Calls(lambda key, turn: False)
     monkeypatch.setattr(stage_process, "find_kind", lambda name, **_: SimpleNamespace(load=lambda: Toy))
     with pytest.raises(StageError, match="stage llm: the pipeline has no package; found model m; name the package"):
-        stage_process._build(toy, row, Served(None))
-    assert stage_process._build(replace(toy, model=""), row, Served(None)).facts()["threads"] == 1
+        stage_process._build(toy, row, Served(None), calls)
+    assert stage_process._build(replace(toy, model=""), row, Served(None), calls).facts()["threads"] == 1

@@ -65,7 +65,7 @@ def record(rig: Any, name: str, config: Any = None) -> StageRecord:
 @contextmanager
 def starting(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Fork a process of stages with changes to their rows; its pid and this side of its channel."""
-    monkeypatch.setattr(stage_process, "load_early", lambda model, budget: model)
+    monkeypatch.setattr(stage_process, "load_early", lambda model, budget, calls: model)
     children: list[tuple[int, socket.socket]] = []
 
     def begin(

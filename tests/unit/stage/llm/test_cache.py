@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpfedge.errors import BackendError, Busy, ModelError
+from dpfedge.errors import BackendError, Busy, ModelError, RunCancelled
 from dpfedge.stage.llm.cache import Pool, Prefix, common_prefix
 from dpfedge.stage.llm.engine import prefill
 
@@ -115,6 +115,21 @@ def test_place__run_that_fails_forgets(graph: Callable[..., Any]) -> None:
     with pytest.raises(BackendError):
         place.run([10**6])
     assert place.tokens == []
+
+
+def test_place__run_that_was_ended_keeps_what_was_held(graph: Callable[..., Any]) -> None:
+    """A cancel leaves the sequence as it was: the next turn need not read all of it again."""
+    loaded = graph(attention=1.0)
+    place = Pool(loaded, places=1, chunk=64).take(())
+    place.run(TOKENS[:6])
+    stop: Any = place._binding
+    stop.cancel()
+    with pytest.raises(RunCancelled):
+        place.run(TOKENS[6:])
+    stop.rearm()
+    assert (place.tokens, place.holds(TOKENS[:6])) == (TOKENS[:6], False)
+    place.run(TOKENS[6:])
+    np.testing.assert_allclose(place.logits(), fresh(loaded, TOKENS), atol=1e-4)
 
 
 def test_pool__graph_with_other_ports() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import ConfigError
+from dpfedge.errors import ConfigError, RunCancelled
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, Wait
 from dpfedge.stage.llm import LlmStage
+from dpfedge.stage.llm.cache import Place
 
 END = 2
 FIRST, SECOND, THIRD = TURN_STRIDE, 2 * TURN_STRIDE, 3 * TURN_STRIDE
@@ -177,6 +178,45 @@ def test_cancel__stops_the_answer_and_keeps_what_was_heard(talk: Callable[..., T
     whole = talk().hear("How is the weather?", FIRST).hear("Go on", SECOND).report(SECOND)
     assert after["finish"] == "stop"
     assert after["prompt_tokens"] == whole["prompt_tokens"] - 6
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_cancel__within_a_run_is_a_cancel(
+    talk: Callable[..., Talk], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the prompt and of a token: the turn is cancelled, not failed, and the conversation goes on."""
+    session, run, ran = talk(), Place.run, [0]
+
+    def ended(place: Place, tokens: Any) -> None:
+        ran[0] += session.io.working == FIRST
+        if ran[0] == count and session.io.working == FIRST:
+            session.io.cancel_before = FIRST + 1
+            raise RunCancelled("nobody waits")
+        run(place, tokens)
+
+    session.io.working = None
+    monkeypatch.setattr(Place, "run", ended)
+    session.hear("How is the weather?", FIRST)
+    assert session.report(FIRST)["finish"] == "cancelled"
+    assert not session.io.of(Kind.FAILED)
+    assert session.io.working is None
+    assert session.hear("Go on", SECOND).report(SECOND)["finish"] == "stop"
+
+
+def test_run__ended_for_the_request_is_told_to_who_runs_it(
+    talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over, or nobody is there: that is no failure of a turn."""
+    session = talk()
+    session.io.working = None
+
+    def ended(place: Place, tokens: Any) -> None:
+        raise RunCancelled("nobody waits")
+
+    monkeypatch.setattr(Place, "run", ended)
+    with pytest.raises(RunCancelled):
+        session.hear("How is the weather?", FIRST)
+    assert not session.io.of(Kind.FAILED)
 
 
 def test_cancel__after_a_clause_ends_the_voice_turn(stage: LlmStage, driver: Any, make_stage: Any, ids: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfedge.backend.api import Budget
-from dpfedge.errors import InputError, ModelError
+from dpfedge.errors import InputError, ModelError, RunCancelled
 from dpfedge.stage.api import Kind, Mode, Wait
 from dpfedge.stage.voice import VoiceStage
 
@@ -105,6 +105,38 @@ def test_converse__cancelled_turn_stops_and_the_next_one_speaks(stage: VoiceStag
     assert len(io.of(Kind.AUDIO, turn=1)) == 1
     assert [report["finish"] for report in io.of(Kind.DONE)] == ["cancelled", "stop"]
     assert io.of(Kind.AUDIO, turn=2)
+
+
+def test_converse__cancelled_within_a_run(stage: VoiceStage, driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn ends as cancelled, and the next one speaks; a run that was ended for another reason is told."""
+    io = driver.IO(Mode.CONVERSE, {})
+    io.put(Kind.TEXT, "A long sentence that will not be heard.", turn=1, last=True)
+    io.put(Kind.TEXT, "Hello.", turn=2, last=True)
+    whole, working = stage._synthesiser.chunks, []
+
+    def chunks(feeds: Any, first: int) -> Any:
+        working.append(io.working)
+        if io.working == 1:
+            io.cancel_before = 2
+            raise RunCancelled("nobody waits")
+        yield from whole(feeds, first)
+
+    monkeypatch.setattr(stage._synthesiser, "chunks", chunks)
+    driver.drive(stage.request(io), io)
+    assert [report["finish"] for report in io.of(Kind.DONE)] == ["cancelled", "stop"]
+    assert not io.of(Kind.AUDIO, turn=1)
+    assert io.of(Kind.AUDIO, turn=2)
+    assert (working, io.working) == ([1, 2], None)
+
+    def late(feeds: Any, first: int) -> Any:
+        raise RunCancelled("its time is over")
+        yield
+
+    io = driver.IO(Mode.CONVERSE, {})
+    io.put(Kind.TEXT, "Hello.", turn=1, last=True)
+    monkeypatch.setattr(stage._synthesiser, "chunks", late)
+    with pytest.raises(RunCancelled):
+        driver.drive(stage.request(io), io)
 
 
 def test_stage__model_without_a_voice(graphs: Any, card: Any, driver: Any) -> None:
