@@ -79,6 +79,9 @@ SECRETS = {
     "sys/bus/pci/devices/0000:02:00.0/vendor": "0x1002\n",
     "sys/bus/pci/devices/0000:02:00.0/device": "0x74a1\n",
     "sys/bus/pci/devices/0000:02:00.0/unique_id": "SECRET\n",
+    "sys/bus/pci/devices/0000:02:00.0/xgmi_device_id": "0x5EC2E7SECRET\n",
+    "sys/class/kfd/kfd/topology/nodes/1/io_links/0/properties": "type 11\nSECRET 1\nnode_to 2\n",
+    "sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties": "heap_type 1\nSECRET 2\nsize_in_bytes 1024\n",
     "sys/class/kfd/kfd/topology/nodes/1/properties": "gfx_target_version 90402\nlocation_id 512\nunique_id 1SECRET\n",
     "sys/class/drm/card0/device/uevent": "DRIVER=panthor\nMODALIAS=SECRET\n",
 }
