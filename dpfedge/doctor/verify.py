@@ -234,16 +234,18 @@ def _own(asked: _Asked) -> Iterator[Step]:
 
 def _pipeline(asked: _Asked) -> str:
     """A package bound to this board, its stages started, asked and measured by `dpfedge bench`."""
-    with tempfile.TemporaryDirectory(prefix="dpfedge-verify-") as folder:
-        target = Path(folder, "bench.json")
-        command = [sys.executable, "-m", "dpfedge", "bench", str(asked.package), "--board", asked.board, "--turns", "5",
-                   "--rounds", "3", "--idle", "1", "--json", str(target)]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_BENCH_S)
-        assert done.returncode == 0, (done.stderr or done.stdout).strip()[-2000:]
-        assert f"{asked.backend.name}:" in done.stdout or asked.backend.name in target.read_text(), (
-            f"no stage ran on backend {asked.backend.name}"
-        )
-    return done.stdout.strip()
+    bound = json.loads(_dpfedge("bind", str(asked.package), "--board", asked.board, "--json"))
+    name, devices = bound["backend"]["name"], sorted(set(bound["devices"].values()))
+    assert name == asked.backend.name, f"the package binds to backend {name} here ({', '.join(devices)})"
+    options = ("--turns", "5", "--rounds", "3", "--idle", "1")
+    measured = _dpfedge("bench", str(asked.package), "--board", asked.board, *options)
+    return f"on {', '.join(devices)}\n{measured.strip()}"
+
+
+def _dpfedge(*command: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "dpfedge", *command], capture_output=True, text=True, timeout=_BENCH_S)
+    assert done.returncode == 0, (done.stderr or done.stdout).strip()[-2000:]
+    return done.stdout
 
 
 def report(name: str, steps: Sequence[Step]) -> dict[str, Any]:

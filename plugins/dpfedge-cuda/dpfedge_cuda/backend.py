@@ -105,8 +105,12 @@ class CudaBackend:
 
     def health(self, device: Device) -> Health:
         """What NVML says now; a MIG instance shares its GPU's temperature, and NVML tells no utilisation of it."""
+        return health_of(self.nvml(device), device)
+
+    def nvml(self, device: Device) -> Mapping[str, Any]:
+        """All that NVML tells of the device now, clocks (MHz) and power (mW) too; None for what it does not tell."""
         key = str(device.facts["uuid"] if "part" in device.facts else device.facts["pci"])
-        return health_of(self._teller.ask("health", key), device)
+        return self._teller.ask("health", key)
 
 
 def health_of(told: Mapping[str, Any], device: Device) -> Health:
@@ -127,6 +131,7 @@ def health_of(told: Mapping[str, Any], device: Device) -> Health:
         ecc_corrected=told["corrected"] or 0,
         ecc_uncorrected=told["uncorrected"] or 0,
         faults=told["faults"] or 0,
+        power_w=None if told["power"] is None else told["power"] / 1000,
     )
 
 

@@ -84,6 +84,7 @@ class Nvml:
             "uncorrected": self._errors(whole, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
             "clock": told(nvml.nvmlDeviceGetClockInfo, whole, nvml.NVML_CLOCK_SM),
             "clock_most": told(nvml.nvmlDeviceGetMaxClockInfo, whole, nvml.NVML_CLOCK_SM),
+            "power": told(nvml.nvmlDeviceGetPowerUsage, whole),
             "faults": self._xids(key, whole),
         }
 

@@ -15,6 +15,7 @@ from dpfedge.backend.api import Backend, Budget, Device
 from dpfedge.testing.calls import same, slots
 from dpfedge.testing.loading import load
 from dpfedge.testing.models import affine, chain, decaying, right_affine, rows
+from dpfedge_cuda.backend import CudaBackend
 from dpfedge_cuda.executable import CudaBinding, CudaExecutable
 
 __all__ = ["EXPECTED", "UNSUPPORTED", "checks"]
@@ -34,6 +35,8 @@ _RUNS = 8
 
 def checks(backend: Backend, device: Device) -> Iterator[tuple[str, str]]:
     """(what was looked at, what was found) of what only a GPU shows; AssertionError where it is not so."""
+    assert isinstance(backend, CudaBackend)
+    yield "what NVML tells", ", ".join(f"{name} {value}" for name, value in backend.nvml(device).items())
     yield "pinned link memory", _pinned(backend, device)
     yield "memory that stays on the device", _resident(backend, device)
     yield "urgent and patient streams", _streams(backend, device)

@@ -115,19 +115,21 @@ def test_module__of_a_plugin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("printed", "code", "state"), [("cpu:0", 0, "passed"), ("cuda:0", 0, "failed"), ("", 1, "failed")]
+    ("bound", "code", "state"), [("cpu", 0, "passed"), ("cuda", 0, "failed"), ("cpu", 1, "failed")]
 )
-def test_verify__a_whole_pipeline(monkeypatch: pytest.MonkeyPatch, printed: str, code: int, state: str) -> None:
+def test_verify__a_whole_pipeline(monkeypatch: pytest.MonkeyPatch, bound: str, code: int, state: str) -> None:
     """A package's bench, which must have run on the backend that is proved."""
 
     def run(command: list[str], **more: object) -> object:
-        Path(command[-1]).write_text("{}")
-        return SimpleNamespace(returncode=code, stdout=f"stage on {printed}", stderr="it broke")
+        told = json.dumps({"backend": {"name": bound}, "devices": {"vad": f"{bound}:0"}})
+        return SimpleNamespace(returncode=code, stdout=told if "bind" in command else "measured", stderr="it broke")
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(module, "_suite", lambda asked: "not run")
     *_, last = verify(registry(CpuBackend()), "cpu", package="voice.dpfbin", only="contract")
     assert (last.name, last.state) == ("whole pipeline", state)
+    words = {"passed": "on cpu:0\nmeasured", "failed": "it broke" if code else "binds to backend cuda here (cuda:0)"}
+    assert words[state] in last.found
 
 
 def test_report__names_nobody(

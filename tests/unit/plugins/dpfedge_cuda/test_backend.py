@@ -39,12 +39,13 @@ class TestStandIn(BackendSuite):
 NVML: dict[str, int | None] = {
     "utilisation": 40, "free": 60 << 30, "total": 80 << 30, "temperature": 61, "reasons": 0x4, "corrected": 5,
     "uncorrected": 1, "faults": 2, "clock": 1410, "clock_most": 1980,
+    "power": 251_500,
 }  # fmt: skip
 
 
 def test_health_of__what_nvml_tells() -> None:
     """Shares, degrees, and totals since the driver was loaded; a power cap is no throttling."""
-    assert health_of(NVML, DEVICE) == Health(0.4, 0.75, 61.0, False, 5, 1, 2)
+    assert health_of(NVML, DEVICE) == Health(0.4, 0.75, 61.0, False, 5, 1, 2, 251.5)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_health__asks_for_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = CudaBackend(teller)
     part = replace(DEVICE, facts={"part": "gi1/ci0", "uuid": "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"})
     assert backend.health(DEVICE).utilisation == 0.4
-    assert backend.health(part) == Health(0.0, 0.75, 61.0, False, 5, 1, 0)
+    assert backend.health(part) == Health(0.0, 0.75, 61.0, False, 5, 1, 0, 251.5)
     teller.close()
 
 

@@ -193,6 +193,12 @@ Return nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *clock) {
     *clock = 1410;
     return SUCCESS;
 }
+Return nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) {
+    STANDIN_CALL(Return);
+    if (lies("na")) return NOT_SUPPORTED;
+    *milliwatts = 251500;
+    return SUCCESS;
+}
 Return nvmlDeviceGetMaxClockInfo(void *handle, int kind, unsigned *clock) {
     STANDIN_CALL(Return);
     *clock = 1980;
