@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of 8-bit matrices, and rounding to 8 bits and back.
+//
+// B is packed as [N / (NR * V)][K / 4][NR * V columns][4 bytes], signed (unsigned codes less 128), columns past N and
+// rows past K being zero. Sums are exact, so their order is free.
+// Options: MR, NR, V, SIGNED_A, ZEROS_B, BIAS, FLOATS, EXTRA_LOAD, EPILOGUE; TYPE, AXIS_ZERO (to and from floats).
+
+#if CPU
+typedef VI VIU __attribute__((aligned(4)));
+typedef int int_any __attribute__((aligned(1)));
+#define LOADVI(p) (*(__global const VIU *)(p))
+#define LOAD4(p) (*(__global const int_any *)(p))
+#else
+#define LOADVI(p) CAT(vload, V)(0, p)
+#define LOAD4(p) as_int(vload4(0, p))
+#endif
+
+// Four products of an unsigned byte of `a` and a signed byte of each lane of `b`, added to the lanes of `acc`
+inline VI dot4(VI acc, const int a, const VI b) {
+#if CPU && V == 16 && defined(__AVX512VNNI__)
+    return __builtin_ia32_vpdpbusd512(acc, (VI)(a), b);
+#elif CPU && V == 8 && defined(__AVX512VNNI__) && defined(__AVX512VL__)
+    return __builtin_ia32_vpdpbusd256(acc, (VI)(a), b);
+#else
+    const uchar4 x = as_uchar4(a);
+    acc += ((b << 24) >> 24) * (int)x.s0;
+    acc += ((b << 16) >> 24) * (int)x.s1;
+    acc += ((b << 8) >> 24) * (int)x.s2;
+    return acc + (b >> 24) * (int)x.s3;
+#endif
+}
+
+#ifdef MR
+// C = epilogue((A - a_zero) * (B - b_zero) * a_scale * b_scale + bias), or the sums as ints (FLOATS 0)
+__kernel void bytes_gemm(TENSOR(a), TENSOR(b), TENSOR(a_scale), TENSOR(a_zero), TENSOR(b_scale), TENSOR(b_zero),
+                         TENSOR(b_sums), TENSOR(bias), EXTRA_ARGS TENSOR(c), const int M, const int N, const int K) {
+    const int m0 = get_global_id(0) * MR, n0 = get_global_id(1) * (NR * V), fours = (K + 3) / 4;
+    if (m0 >= M || n0 >= N) return;
+    __global const int *B = AS(const int, b) + (size_t)get_global_id(1) * fours * (NR * V);
+    __global const uchar *row[MR];
+    VI acc[MR][NR];
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+        row[i] = AS(const uchar, a) + (size_t)min(m0 + i, M - 1) * K;
+#pragma unroll
+        for (int j = 0; j < NR; j++) acc[i][j] = (VI)(0);
+    }
+    const int flip = SIGNED_A ? (int)0x80808080 : 0, whole = K / 4;
+    for (int k = 0; k < whole; k++) {
+        VI y[NR];
+#pragma unroll
+        for (int j = 0; j < NR; j++) y[j] = LOADVI(B + j * V);
+        B += NR * V;
+#pragma unroll
+        for (int i = 0; i < MR; i++) {
+            const int x = LOAD4(row[i] + 4 * k) ^ flip;
+#pragma unroll
+            for (int j = 0; j < NR; j++) acc[i][j] = dot4(acc[i][j], x, y[j]);
+        }
+    }
+    if (whole < fours) {
+        VI y[NR];
+#pragma unroll
+        for (int j = 0; j < NR; j++) y[j] = LOADVI(B + j * V);
+#pragma unroll
+        for (int i = 0; i < MR; i++) {
+            int x = 0;
+            for (int k = 4 * whole; k < K; k++) x |= (row[i][k] ^ (flip & 255)) << (8 * (k % 4));
+#pragma unroll
+            for (int j = 0; j < NR; j++) acc[i][j] = dot4(acc[i][j], x, y[j]);
+        }
+    }
+#if SIGNED_A
+    const int zero = AS(const char, a_zero)[0] + 128;
+#else
+    const int zero = AS(const uchar, a_zero)[0];
+#endif
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+#if ZEROS_B
+        int sum = 0;
+        for (int k = 0; k < K; k++) sum += row[i][k] ^ (flip & 255);
+#endif
+#pragma unroll
+        for (int j = 0; j < NR; j++) {
+            const int n = n0 + j * V, have = m0 + i < M ? min(V, N - n) : 0;
+            if (have <= 0) continue;
+            const size_t at = (size_t)(m0 + i) * N + n;
+            VI whole_sum = acc[i][j] - zero * LOADVI(AS(const int, b_sums) + n);
+#if ZEROS_B
+            whole_sum -= sum * LOADVI(AS(const int, b_zero) + n);
+#endif
+#if FLOATS
+#if CPU
+            VF v = __builtin_convertvector(whole_sum, VF);
+#else
+            VF v = CAT(convert_float, V)(whole_sum);
+#endif
+            v *= AS(const float, a_scale)[0] * LOADV(AS(const float, b_scale) + n);
+#if BIAS
+            v += LOADN(AS(const float, bias) + n, have);
+#endif
+            EXTRA_LOAD(at, n, have)
+            STOREN(EPILOGUE, AS(float, c) + at, have);
+#else
+            int lane[V];
+            CAT(vstore, V)(whole_sum, 0, lane);
+            for (int l = 0; l < have; l++) AS(int, c)[at + l] = lane[l];
+#endif
+        }
+    }
+}
+#endif
+
+#ifdef EACH
+// Round to even of what is below 2^22: adding and taking away 1.5 * 2^23
+inline float even(const float x) {
+    const float moved = x + 12582912.f;
+    return moved - 12582912.f;
+}
+
+// Smallest and largest of each piece of EACH elements
+__kernel void range(TENSOR(x), TENSOR(pieces), const int count) {
+    const int piece = get_global_id(0), first = piece * EACH, end = min(first + EACH, count);
+    if (first >= count) return;
+    __global const float *X = AS(const float, x);
+    float least = 0.f, most = 0.f;
+    int i = first;
+    if (end - first >= V) {
+        VF low = (VF)(0.f), high = (VF)(0.f);
+        for (; i + V <= end; i += V) {
+            const VF v = LOADV(X + i);
+            low = v < low ? v : low;
+            high = v > high ? v : high;
+        }
+        float lane[V];
+        STOREP(low, lane);
+        for (int l = 0; l < V; l++) least = lane[l] < least ? lane[l] : least;
+        STOREP(high, lane);
+        for (int l = 0; l < V; l++) most = lane[l] > most ? lane[l] : most;
+    }
+    for (; i < end; i++) {
+        least = X[i] < least ? X[i] : least;
+        most = X[i] > most ? X[i] : most;
+    }
+    AS(float, pieces)[2 * piece] = least;
+    AS(float, pieces)[2 * piece + 1] = most;
+}
+
+// Codes of a piece, 8 bits over the whole range; the first item stores scale and zero
+__kernel void codes(TENSOR(x), TENSOR(pieces), TENSOR(y), TENSOR(scale), TENSOR(zero), const int count,
+                    const int number) {
+    const int first = get_global_id(0) * EACH, end = min(first + EACH, count);
+    if (first >= count) return;
+    float least = 0.f, most = 0.f;
+    for (int p = 0; p < number; p++) {
+        least = min(least, AS(const float, pieces)[2 * p]);
+        most = max(most, AS(const float, pieces)[2 * p + 1]);
+    }
+    float step = (most - least) / 255.f;
+    if (step == 0.f) step = 1.f;
+    float middle = even(-least / step);
+    middle = middle < 0.f ? 0.f : middle > 255.f ? 255.f : middle;
+    if (get_global_id(0) == 0) {
+        AS(float, scale)[0] = step;
+        AS(uchar, zero)[0] = (uchar)middle;
+    }
+    for (int i = first; i < end; i++) {
+        const float v = even(AS(const float, x)[i] / step) + middle;
+        AS(uchar, y)[i] = (uchar)(v < 0.f ? 0.f : v > 255.f ? 255.f : v);
+    }
+}
+#endif
+
+#ifdef TYPE
+// Elements (o, c, i) of [outer, channels, inner]: (x - zero[c]) * scale[c], and back with rounding to even
+__kernel void from_codes(TENSOR(x), TENSOR(scale), TENSOR(zero), TENSOR(y), const int outer, const int channels,
+                         const int inner) {
+    const int row = get_global_id(0), c = row % channels;
+    if (row >= outer * channels) return;
+    const float s = AS(const float, scale)[c];
+    const int z = HAS_ZERO ? (int)AS(const TYPE, zero)[c] : 0;
+    for (size_t i = (size_t)row * inner; i < (size_t)(row + 1) * inner; i++)
+        AS(float, y)[i] = (float)((int)AS(const TYPE, x)[i] - z) * s;
+}
+
+__kernel void to_codes(TENSOR(x), TENSOR(scale), TENSOR(zero), TENSOR(y), const int outer, const int channels,
+                       const int inner) {
+    const int row = get_global_id(0), c = row % channels;
+    if (row >= outer * channels) return;
+    const float s = AS(const float, scale)[c];
+    const float z = HAS_ZERO ? (float)AS(const TYPE, zero)[c] : 0.f;
+    for (size_t i = (size_t)row * inner; i < (size_t)(row + 1) * inner; i++) {
+        const float v = rint(AS(const float, x)[i] / s) + z;
+        AS(TYPE, y)[i] = (TYPE)(v < LEAST ? LEAST : v > MOST ? MOST : v);
+    }
+}
+#endif

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution as a product of packed weights with rows of the input at fixed distances; also transposed convolution.
+//
+// The input is planes (one a channel, `plane` floats apart) whose rows carry their own borders, so that a tap is a
+// distance: output position q = row * PW + column reads plane[q + distance(tap)], whatever q is. Positions past a
+// row's OW outputs are computed and dropped. Strides are phases of the plane (pack.cl, to_phases).
+// An item makes MR channels at NR * V positions; weights are [group][channels / MR][tap][channel in][MR].
+// One accumulator per element, taps outside, channels inside: tile sizes change no bit of a result.
+// Options: MR, NR, V, BIAS, EXTRA_LOAD, EPILOGUE, PHASED (an output phase for each kernel offset modulo the stride).
+
+__kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
+                   const int IC, const int plane, const int PW, const int OH, const int OW, const int KH, const int KW,
+                   const int DH, const int DW, const int SH, const int SW, const int phase, const int origin,
+                   const int Q, const int shift, const int UH, const int UW, const int top, const int left) {
+    const int m0 = get_global_id(0) * MR;
+    int q0 = get_global_id(1) * (NR * V), z = get_global_id(2), rest = 0;
+    if (m0 >= OC || q0 >= Q) return;
+    if (shift) q0 = min(q0, Q - NR * V); // the planes are the input itself: nothing may be read past their end
+#if PHASED
+    rest = z % (UH * UW);
+    z /= UH * UW;
+#endif
+    const int g = z % groups, tiles = (OC + MR - 1) / MR;
+    __global const float *X = AS(const float, x) + (size_t)z * IC * plane + origin + q0;
+    __global const float *W = AS(const float, w) +
+        (((size_t)(rest * groups + g) * tiles + get_global_id(0)) * KH * KW) * IC * MR;
+    VF acc[MR][NR];
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+        for (int j = 0; j < NR; j++) acc[i][j] = (VF)(0.f);
+    int h_rest = 0, h_whole = 0;
+    for (int kh = 0; kh < KH; kh++) {
+        int w_rest = 0, w_whole = 0;
+        for (int kw = 0; kw < KW; kw++) {
+            __global const float *from = X + ((h_rest * SW + w_rest) * phase + h_whole * PW + w_whole);
+            for (w_rest += DW; w_rest >= SW; w_rest -= SW) w_whole++; // a division would cost more than the products
+            if (DW < 0) w_whole += w_rest, w_rest = 0;
+            for (int c = 0; c < IC; c++) {
+                VF v[NR];
+#pragma unroll
+                for (int j = 0; j < NR; j++) v[j] = LOADV(from + j * V);
+                from += plane;
+#pragma unroll
+                for (int i = 0; i < MR; i++)
+#pragma unroll
+                    for (int j = 0; j < NR; j++) acc[i][j] = W[i] * v[j] + acc[i][j];
+                W += MR;
+            }
+        }
+        for (h_rest += DH; h_rest >= SH; h_rest -= SH) h_whole++;
+        if (DH < 0) h_whole += h_rest, h_rest = 0;
+    }
+    const size_t area = (size_t)OH * OW;
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+        const size_t channel = ((size_t)z * OC + m0 + i) * area;
+        __global float *Y = AS(float, y) + channel;
+#pragma unroll
+        for (int j = 0; j < NR; j++) {
+            int q = q0 + j * V, have = m0 + i < OC ? min(V, Q - q) : 0;
+            if (have <= 0) continue;
+            VF v = acc[i][j];
+#if BIAS
+            v += AS(const float, bias)[g * OC + m0 + i];
+#endif
+#if PHASED
+            float lane[V];
+            STOREP(v, lane);
+            for (int l = 0; l < have; l++, q++) {
+                const int h = (q / PW) * UH + rest / UW - top, u = (q % PW) * UW + rest % UW - left;
+                if (h >= 0 && h < OH && u >= 0 && u < OW) Y[h * OW + u] = lane[l];
+            }
+#else
+            if (OH == 1 || PW == OW) {
+                EXTRA_LOAD(channel + q, g * OC + m0 + i, have)
+                STOREN(EPILOGUE, Y + q, have);
+                continue;
+            }
+            int row = q / PW, column = q % PW;
+            if (column + V <= OW && have == V) {
+                EXTRA_LOAD(channel + row * OW + column, g * OC + m0 + i, have)
+                STOREV(EPILOGUE, Y + row * OW + column);
+                continue;
+            }
+            float lane[V];
+            STOREP(v, lane);
+            for (int l = 0; l < have;) { // one piece of a row after another
+                const int run = min(OW - column, have - l);
+                if (run > 0) {
+                    const size_t at = (size_t)row * OW + column;
+                    const VF v = load_private(lane + l, run);
+                    EXTRA_LOAD(channel + at, g * OC + m0 + i, run)
+                    store_some(EPILOGUE, Y + at, run);
+                }
+                l += PW - column;
+                column = 0;
+                row++;
+            }
+#endif
+        }
+    }
+}
+
+// The same where positions are few: a vector is MR channels, an item makes them at FEW positions. V is MR here.
+__kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
+                       const int IC, const int plane, const int PW, const int OH, const int OW, const int KH,
+                       const int KW, const int DH, const int DW, const int SH, const int SW, const int phase,
+                       const int origin) {
+    const int m0 = get_global_id(0) * V, p0 = get_global_id(1) * FEW, z = get_global_id(2), area = OH * OW;
+    if (m0 >= OC || p0 >= area) return;
+    const int g = z % groups, tiles = (OC + V - 1) / V;
+    __global const float *X = AS(const float, x) + (size_t)z * IC * plane + origin;
+    __global const float *W =
+        AS(const float, w) + ((size_t)(g * tiles + get_global_id(0)) * KH * KW) * IC * V;
+    VF acc[FEW];
+    int at[FEW];
+#pragma unroll
+    for (int p = 0; p < FEW; p++) {
+        const int one = min(p0 + p, area - 1);
+        at[p] = (one / OW) * PW + one % OW;
+        acc[p] = (VF)(0.f);
+    }
+    int h_rest = 0, h_whole = 0;
+    for (int kh = 0; kh < KH; kh++) {
+        int w_rest = 0, w_whole = 0;
+        for (int kw = 0; kw < KW; kw++) {
+            __global const float *from = X + ((h_rest * SW + w_rest) * phase + h_whole * PW + w_whole);
+            for (w_rest += DW; w_rest >= SW; w_rest -= SW) w_whole++;
+            for (int c = 0; c < IC; c++) {
+                const VF k = LOADV(W);
+#pragma unroll
+                for (int p = 0; p < FEW; p++) acc[p] = from[at[p]] * k + acc[p];
+                from += plane;
+                W += V;
+            }
+        }
+        for (h_rest += DH; h_rest >= SH; h_rest -= SH) h_whole++;
+    }
+    const int have = min(V, OC - m0);
+#if BIAS
+    const VF add = LOADN(AS(const float, bias) + g * OC + m0, have);
+#else
+    const VF add = (VF)(0.f);
+#endif
+    float lane[FEW][V];
+#pragma unroll
+    for (int p = 0; p < FEW; p++) STOREP(acc[p] + add, lane[p]);
+    for (int i = 0; i < have; i++)
+        for (int p = 0; p < min(FEW, area - p0); p++) {
+            const size_t to = ((size_t)z * OC + m0 + i) * area + p0 + p;
+            const VF v = (VF)(lane[p][i]);
+            EXTRA_LOAD(to, g * OC + m0 + i, 1)
+            store_some(EPILOGUE, AS(float, y) + to, 1);
+        }
+}

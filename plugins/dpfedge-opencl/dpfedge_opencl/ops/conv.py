@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conv and FusedConv in one and two dimensions: any stride, dilation and number of groups, with bias and epilogue.
+
+Weights are constants, packed when the graph is lowered. An input with pads or strides is copied once into planes with
+borders (`to_phases` of pack.cl), so that one kernel without conditions serves every window (conv.cl).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpfedge.backend.api import Array
+from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
+from dpfedge_opencl.ops.base import need
+from dpfedge_opencl.ops.halves import only_floats, widened, widened_weight, writing
+from dpfedge_opencl.ops.source import (
+    divided,
+    epilogue_options,
+    i32,
+    kernel,
+    launch,
+    own_and_extras,
+    tensors,
+    vector,
+)
+from dpfedge_opencl.ops.windows import Window, window
+
+__all__ = ["Planes", "channels_of_tile", "pack_taps", "planes", "positions_of_tile"]
+
+_ALIGN = 16
+_FEW = 12
+"""Output positions up to which vectors hold channels."""
+
+
+def channels_of_tile(arch: str, channels: int) -> int:
+    """Output channels of an item: what wastes least, 1 for a depthwise convolution."""
+    if channels == 1:
+        return 1
+    return 8 if arch.startswith("x86-64") and (channels % 8 in (0, 5, 6, 7) or channels > 28) else 4
+
+
+def positions_of_tile(rows: int, lanes: int) -> int:
+    """Vectors of an item, so that accumulators fill the registers and no more."""
+    return {1: 4, 4: 3, 8: 2}[rows] if lanes == 16 else {1: 4, 4: 2, 8: 1}[rows]
+
+
+def pack_taps(weights: Array, rows: int) -> Array:
+    """[groups, channels out, channels in, taps] as [group][out / rows][tap][in][rows], with zeros at the end."""
+    groups, out, channels, taps = weights.shape
+    padded = np.pad(weights.astype(np.float32, copy=False), ((0, 0), (0, -out % rows), (0, 0), (0, 0)))
+    return np.ascontiguousarray(padded.reshape(groups, -1, rows, channels, taps).transpose(0, 1, 4, 3, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """An input as the kernel reads it: the value, elements a plane and a phase take, a row, and where it begins."""
+
+    name: str
+    plane: int
+    phase: int
+    row: int
+    copied: bool
+
+
+def planes(
+    to: Emitting, x: str, count: int, sizes: tuple[int, int], before: tuple[int, int], rows: tuple[int, int],
+    strides: tuple[int, int], slack: int,
+) -> Planes:  # fmt: skip
+    """Copy `count` planes of `sizes` into ones of `rows` (height, width) for each phase of the strides."""
+    phase = rows[0] * rows[1]
+    plane = divided(phase * strides[0] * strides[1] + slack, _ALIGN) * _ALIGN
+    if plane % 1024 == 0:
+        plane += _ALIGN  # planes a page apart would share a few sets of the cache
+    name = to.scratch("f32", (count * plane + slack,))
+    lines = rows[0] * strides[0] * strides[1]
+    each = lines if to.facts.cpu else 1
+    made = kernel("pack", "to_phases", to.facts, ROWS=each if each <= 16 else 16, WIDTH=1)
+    each = each if each <= 16 else 16
+    numbers = (*sizes, *strides, *rows, *before, plane, lines, count)
+    launch(to, made, [*tensors((x, name)), *(i32(one) for one in numbers)], (divided(lines, each), count), (1, 64))
+    return Planes(name, plane, phase, rows[1], True)
+
+
+@op("Conv", "com.microsoft.FusedConv")
+class Conv:
+    """Convolution, and its fused form whose activation becomes an epilogue."""
+
+    epilogue = "channel"
+
+    def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
+        weights = lowering.weight(node.inputs[1])
+        if weights is None:
+            return "computed weights"
+        if weights.ndim not in (3, 4):
+            return f"{weights.ndim - 2} dimensions; it takes 1 and 2"
+        return only_floats(dtypes)
+
+    def lower(self, node: Node, lowering: Lowering) -> None:
+        _fused(node)
+        for index in range(1, len(node.inputs)):
+            widened_weight(node, lowering, index)
+        weights = lowering.weight(node.inputs[1])
+        assert weights is not None
+        groups = int(node.attrs.get("group", 1))
+        out, channels, *sizes = weights.shape
+        rows = channels_of_tile(lowering.arch, out // groups)
+        taps = pack_taps(weights.reshape(groups, out // groups, channels, -1), rows)
+        node.inputs = (node.inputs[0], lowering.add(node, "taps", taps), *node.inputs[2:])
+        node.attrs.update(group=groups, channels=out, kernel_shape=[int(one) for one in sizes], rows=rows)
+
+    def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
+        x = need(inputs)
+        found = window(node, x.shape[2:], node.attrs["kernel_shape"])
+        return [(x.dtype, (x.shape[0], node.attrs["channels"], *found.result[4 - len(x.shape) :]))]
+
+    def emit(self, node: Node, to: Emitting) -> None:
+        if 0 in to.value(node.outputs[0]).shape:
+            return
+        own, extras = own_and_extras(node)
+        value = to.value(own[0])
+        found = window(node, value.shape[2:], node.attrs["kernel_shape"])
+        with writing(to, node.outputs[0]) as output:
+            x, bias, *more = (widened(to, name) for name in (own[0], own[2] if len(own) > 2 else "", *extras))
+            _convolve(to, node, found, value.shape[:2], (x, own[1], bias or x, *more, output), bool(bias))
+
+
+def _convolve(
+    to: Emitting, node: Node, found: Window, batch: Sequence[int], names: Sequence[str], biased: bool
+) -> None:
+    groups, rows, area = node.attrs["group"], node.attrs["rows"], math.prod(found.result)
+    out, channels = node.attrs["channels"] // groups, batch[1] // groups
+    few = rows > 1 and area <= _FEW
+    lanes = rows if few else _lanes(to, area)
+    tile = 1 if few else positions_of_tile(rows, lanes) * lanes
+    read = _read(to, found, names[0], batch[0] * batch[1], 0 if few else tile)
+    count = (found.result[0] - 1) * read.row + found.result[1]
+    numbers = (
+        groups, out, channels, read.plane, read.row, *found.result, *found.kernel, *found.dilations, *found.strides,
+        read.phase, 0,
+    )  # fmt: skip
+    args = [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)]
+    options = {"BIAS": int(biased), "MR": rows, "V": lanes, "PHASED": 0, **epilogue_options(node, "channel", lanes)}
+    sizes = (divided(out, rows), divided(area, 4) if few else divided(count, tile), batch[0] * groups)
+    if few:
+        made = kernel("conv", "conv_few", to.facts, FEW=4, NR=1, **options)
+        launch(to, made, args, sizes, (16, 4, 1))
+        return
+    made = kernel("conv", "conv", to.facts, FEW=1, NR=tile // lanes, **options)
+    rest = (count, int(not read.copied), 1, 1, 0, 0)
+    launch(to, made, [*args, *(i32(one) for one in rest)], sizes, (4, 16, 1) if rows > 1 else (1, 64, 1))
+
+
+def _lanes(to: Emitting, area: int) -> int:
+    lanes = vector(to.facts)
+    while lanes > 4 and area <= lanes:  # a vector that is mostly past the end
+        lanes //= 2
+    return lanes
+
+
+def _read(to: Emitting, found: Window, x: str, count: int, tile: int) -> Planes:
+    """The input itself where no window leaves it; else its copy with borders."""
+    (height, width), (sh, sw), spans = found.sizes, found.strides, (
+        (found.kernel[0] - 1) * found.dilations[0], (found.kernel[1] - 1) * found.dilations[1],
+    )  # fmt: skip
+    plain = found.strides == (1, 1) and found.before == (0, 0) == found.after
+    positions = (found.result[0] - 1) * width + found.result[1]
+    if plain and positions >= tile:
+        return Planes(x, height * width, 0, width, False)
+    rows = (found.result[0] + spans[0] // sh, found.result[1] + spans[1] // sw)
+    return planes(to, x, count, found.sizes, found.before, rows, found.strides, tile)
+
+
+def _fused(node: Node) -> None:
+    """FusedConv: its activation and addend become an epilogue."""
+    activation = node.attrs.pop("activation", "")
+    params = [float(one) for one in node.attrs.pop("activation_params", ())]
+    added = len(node.inputs) > 3 and bool(node.inputs[3])
+    node.inputs = tuple(name for index, name in enumerate(node.inputs) if index != 3 or name)
+    if not activation and not added:
+        return
+    steps: list[list[object]] = [["Add", [0, 1], {}, "f32"]] if added else []
+    names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max")}
+    if activation:
+        attrs = dict(zip(names.get(activation, ()), params, strict=False))
+        steps.append([activation, [2 if added else 0], attrs, "f32"])
+    node.attrs["epilogue"] = {"steps": steps, "kinds": ["same"] if added else []}

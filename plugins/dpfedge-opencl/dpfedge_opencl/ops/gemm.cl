@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// C[M, N] = epilogue(alpha * A[M, K] * B[K, N] + bias), batched, a tile of MR rows and NR * V columns per work item.
+//
+// B is rows of ldb floats (PANELS 0; then N >= NR * V, and the last tile begins earlier: what two items compute twice
+// is equal), or panels of NR * V columns, [panel][K][NR * V], padded with zeros (PANELS 1).
+// One accumulator per element and k in order: tile sizes change no bit of a result.
+// Options: MR, NR, V, TRANS_A, PANELS, BIAS (0 none, 1 along N with ld_bias a row, 2 one per row), EXTRA, EPILOGUE.
+
+#if TRANS_A
+#define A_AT(i, k) A[(size_t)(k) * lda + row[i]]
+#else
+#define A_AT(i, k) a_row[i][k]
+#endif
+
+__kernel void gemm(TENSOR(a), TENSOR(b), TENSOR(bias), EXTRA_ARGS TENSOR(c), const int M, const int N, const int K,
+                   const int lda, const int ldb, const int ld_bias, const int inner, const long a0, const long a1,
+                   const long b0, const long b1, const float alpha) {
+    const int m0 = get_global_id(0) * MR, z = get_global_id(2);
+    int n0 = get_global_id(1) * (NR * V);
+    if (m0 >= M || n0 >= N) return;
+    __global const float *A = AS(const float, a) + (z / inner) * a0 + (z % inner) * a1;
+    __global const float *B = AS(const float, b) + (z / inner) * b0 + (z % inner) * b1;
+    __global float *C = AS(float, c) + (size_t)z * M * N;
+#if PANELS
+    B += (size_t)get_global_id(1) * K * (NR * V);
+#define LDB (NR * V)
+#else
+    n0 = min(n0, N - NR * V);
+    B += n0;
+#define LDB ldb
+#endif
+    int row[MR];
+    __global const float *a_row[MR];
+    VF acc[MR][NR];
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+        row[i] = min(m0 + i, M - 1);
+        a_row[i] = A + (size_t)row[i] * lda;
+#pragma unroll
+        for (int j = 0; j < NR; j++) acc[i][j] = (VF)(0.f);
+    }
+    for (int k = 0; k < K; k++) {
+        VF y[NR];
+#pragma unroll
+        for (int j = 0; j < NR; j++) y[j] = LOADV(B + j * V);
+        B += LDB;
+#pragma unroll
+        for (int i = 0; i < MR; i++) {
+            const float x = A_AT(i, k);
+#pragma unroll
+            for (int j = 0; j < NR; j++) acc[i][j] = x * y[j] + acc[i][j];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+#pragma unroll
+        for (int j = 0; j < NR; j++) {
+            const int n = n0 + j * V, have = m0 + i < M ? min(V, N - n) : 0;
+            if (have <= 0) continue;
+            const size_t at = (size_t)(m0 + i) * N + n;
+            VF v = acc[i][j] * alpha;
+#if BIAS == 1
+            v += LOADN(AS(const float, bias) + (size_t)(m0 + i) * ld_bias + n, have);
+#elif BIAS == 2
+            v += AS(const float, bias)[(m0 + i) * ld_bias];
+#endif
+            EXTRA_LOAD(z * (size_t)M * N + at, n, have)
+            STOREN(EPILOGUE, C + at, have);
+        }
+    }
+}

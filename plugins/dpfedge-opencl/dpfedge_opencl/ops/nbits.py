@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MatMulNBits and GatherBlockQuantized: matrices of 4 and 8 bit codes in blocks.
+
+With `accuracy_level` 4, and where the target multiplies bytes (feature `vnni` or `int8_dot`), activations are rounded
+to 8 bits per block; otherwise products are of floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpfedge.backend.api import Array
+from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
+from dpfedge_opencl.ops.base import need
+from dpfedge_opencl.ops.gemm import rows_of_tile
+from dpfedge_opencl.ops.source import (
+    divided,
+    epilogue_options,
+    i32,
+    kernel,
+    launch,
+    own_and_extras,
+    tensors,
+    vector,
+)
+
+__all__ = ["GatherBlockQuantized", "MatMulNBits", "blocks_of", "codes_of"]
+
+_LANES = 16
+
+
+def codes_of(packed: Array, bits: int) -> Array:
+    """Codes of `bits` bits as bytes, the first in the lowest bits, along the last axis."""
+    if bits == 8:
+        return packed
+    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1)
+
+
+def blocks_of(codes: Array, bits: int) -> Array:
+    """[N, blocks, block] codes as [N / 16][block][vector][16][4 bytes] (see nbits.cl)."""
+    columns, blocks, size = codes.shape
+    padded = np.pad(codes, ((0, -columns % _LANES), (0, 0), (0, 0)))
+    if bits == 4:
+        sub = min(size, 32)
+        halves = padded.reshape(-1, blocks, size // sub, 2, sub // 2)
+        padded = (halves[:, :, :, 0] | (halves[:, :, :, 1] << 4)).reshape(len(padded), blocks, -1)
+    parts = padded.reshape(-1, _LANES, blocks, padded.shape[-1] // 4, 4)
+    return np.ascontiguousarray(parts.transpose(0, 2, 3, 1, 4))
+
+
+def _by_panel(numbers: Array) -> Array:
+    """[N, blocks] as [N / 16][block][16]."""
+    padded = np.pad(numbers.astype(np.float32), ((0, -len(numbers) % _LANES), (0, 0)))
+    return np.ascontiguousarray(padded.reshape(-1, _LANES, padded.shape[1]).transpose(0, 2, 1))
+
+
+@op("com.microsoft.MatMulNBits")
+class MatMulNBits:
+    """A·Wᵀ with W = (codes - zero)·scale."""
+
+    epilogue = "last"
+
+    def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
+        attrs = node.attrs
+        bits, block = int(attrs.get("bits", 4)), int(attrs["block_size"])
+        given = [lowering.weight(name) is not None for name in own_and_extras(node)[0][1:] if name]
+        if not all(given) or any(own_and_extras(node)[0][4:]):
+            return "computed codes, g_idx or bias"
+        if bits not in (4, 8) or attrs["K"] % block or block > 256:
+            return f"bits {bits}, K {attrs['K']}, block_size {block}; it takes 4 or 8 bits and whole blocks"
+        return None if dtypes[0] == "f32" else f"dtype {dtypes[0]}"
+
+    def lower(self, node: Node, lowering: Lowering) -> None:
+        attrs, (own, extras) = node.attrs, own_and_extras(node)
+        codes, scales = lowering.weight(own[1]), lowering.weight(own[2])
+        assert codes is not None
+        assert scales is not None
+        bits, rows, blocks = int(attrs.get("bits", 4)), int(attrs["N"]), attrs["K"] // attrs["block_size"]
+        scales = scales.reshape(rows, blocks).astype(np.float32)
+        names = [
+            lowering.add(node, "codes", blocks_of(codes_of(codes.reshape(rows, blocks, -1), bits), bits)),
+            lowering.add(node, "scales", _by_panel(scales)),
+        ]
+        zeros = lowering.weight(own[3]) if len(own) > 3 and own[3] else None
+        if zeros is not None:
+            whole = zeros.reshape(rows, -1)
+            whole = codes_of(whole, bits)[:, :blocks] if zeros.dtype == np.uint8 else whole
+            names.append(lowering.add(node, "offsets", _by_panel(-whole.astype(np.float32) * scales)))
+        node.inputs = (own[0], *names, *extras)
+        attrs["bytes"] = int(attrs.get("accuracy_level", 0) == 4 and bool({"vnni", "int8_dot"} & lowering.features))
+
+    def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
+        a = need(inputs)
+        return [("f32", (*a.shape[:-1], int(node.attrs["N"])))]
+
+    def emit(self, node: Node, to: Emitting) -> None:
+        attrs, (own, extras) = node.attrs, own_and_extras(node)
+        m = math.prod(to.value(own[0]).shape[:-1])
+        if not m:
+            return
+        offsets, lanes, rows = len(own) > 3, vector(to.facts), rows_of_tile(to, m)
+        prepared = _rounded(to, node, own[0], m, offsets)
+        made = kernel(
+            "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, V=lanes,
+            INT8=attrs["bytes"], OFFSETS=int(offsets), ROWS=1, ZEROS=0, INDEX="int",
+            **epilogue_options(node, "last", lanes),
+        )  # fmt: skip
+        names = (own[0], *prepared, *own[1:3], own[3] if offsets else own[2], *extras, node.outputs[0])
+        args = [*tensors(names), i32(m), i32(attrs["N"]), i32(attrs["K"])]
+        launch(to, made, args, (divided(m, rows), divided(attrs["N"], lanes)), (1, 64))
+
+
+def _rounded(to: Emitting, node: Node, a: str, m: int, offsets: bool) -> tuple[str, str, str]:
+    """A in bytes, the steps and the sums of its blocks, as far as the product needs them."""
+    attrs = node.attrs
+    block, blocks = attrs["block_size"], m * attrs["K"] // attrs["block_size"]
+    if not attrs["bytes"] and not offsets:
+        return a, a, a
+    rounded = to.scratch("i8", (m, attrs["K"])) if attrs["bytes"] else a
+    steps = to.scratch("f32", (blocks,)) if attrs["bytes"] else a
+    sums = to.scratch("f32", (blocks,))
+    each = 16 if to.facts.cpu else 1
+    made = kernel(
+        "nbits", "round_blocks", to.facts, BITS=8, BLOCK=block, MR=1, INT8=attrs["bytes"], OFFSETS=0, ROWS=each,
+        ZEROS=0, INDEX="int", **epilogue_options(Node("", "", (), (), {}), "last", 4),
+    )  # fmt: skip
+    launch(to, made, [*tensors((a, rounded, steps, sums)), i32(blocks)], (divided(blocks, each),))
+    return rounded, steps, sums
+
+
+@op("com.microsoft.GatherBlockQuantized")
+class GatherBlockQuantized:
+    """Rows of a matrix of codes, as floats."""
+
+    def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
+        attrs, codes = node.attrs, lowering.weight(node.inputs[0])
+        whole = codes is not None and codes.ndim == 2 and codes.dtype == np.uint8
+        axes = attrs.get("gather_axis", 0) == 0 and attrs.get("quantize_axis", 1) in (-1, 1)
+        if not whole or not axes or attrs.get("bits", 4) not in (4, 8) or dtypes[2] != "f32":
+            return "it takes a constant matrix of u8 codes, quantised along its last axis, with f32 scales"
+        return None if dtypes[1] in ("i32", "i64") else f"indices of {dtypes[1]}"
+
+    def lower(self, node: Node, lowering: Lowering) -> None:
+        pass
+
+    def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
+        codes, at = need(inputs), need(inputs, 1)
+        return [("f32", (*at.shape, codes.shape[1] * 8 // int(node.attrs.get("bits", 4))))]
+
+    def emit(self, node: Node, to: Emitting) -> None:
+        codes, at = to.value(node.inputs[0]), to.value(node.inputs[1])
+        zeros = len(node.inputs) > 3 and bool(node.inputs[3])
+        count, width = math.prod(at.shape), to.value(node.outputs[0]).shape[-1]
+        made = kernel(
+            "nbits", "gather_blocks", to.facts, BITS=node.attrs.get("bits", 4), BLOCK=32, MR=1, INT8=0, OFFSETS=0,
+            ROWS=1, ZEROS=int(zeros), INDEX="long" if at.dtype == "i64" else "int",
+            **epilogue_options(Node("", "", (), (), {}), "last", 4),
+        )  # fmt: skip
+        names = (*node.inputs[:3], node.inputs[3] if zeros else node.inputs[2], node.outputs[0])
+        numbers = (count, codes.shape[0], width, int(node.attrs.get("block_size", 128)))
+        if count:
+            launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], (count,))

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools over windows of an image: an item takes a row of the output.
+// Options: MAX (else the average), PADDED (the average counts the border).
+
+__kernel void pool(TENSOR(x), TENSOR(y), const int rows, const int IH, const int IW, const int OH, const int OW,
+                   const int KH, const int KW, const int SH, const int SW, const int DH, const int DW, const int top,
+                   const int left, const int bottom, const int right) {
+    const int row = get_global_id(0);
+    if (row >= rows) return;
+    const int h0 = (row % OH) * SH - top;
+    __global const float *X = AS(const float, x) + (size_t)(row / OH) * IH * IW;
+    __global float *Y = AS(float, y) + (size_t)row * OW;
+    for (int o = 0; o < OW; o++) {
+        const int w0 = o * SW - left;
+        float found = MAX ? -INFINITY : 0.f;
+        int count = 0;
+        for (int kh = 0; kh < KH; kh++) {
+            const int h = h0 + kh * DH;
+            if (h < 0 || h >= IH) {
+                if (PADDED && h >= -top && h < IH + bottom)
+                    for (int kw = 0; kw < KW; kw++) count += w0 + kw * DW < IW + right;
+                continue;
+            }
+            for (int kw = 0; kw < KW; kw++) {
+                const int w = w0 + kw * DW;
+                if (w < 0 || w >= IW) {
+                    count += PADDED && w < IW + right;
+                    continue;
+                }
+                const float v = X[h * IW + w];
+                found = MAX ? (v > found ? v : found) : found + v;
+                count++;
+            }
+        }
+        Y[o] = MAX ? found : found / (float)(count ? count : 1);
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every kernel of this package begins with: tensors as (base, byte offset), vectors of V lanes, storage types.
+// V and CPU (0 or 1) are defined before this text.
+
+#pragma OPENCL FP_CONTRACT ON
+
+#ifndef CPU
+#define CPU 0
+#endif
+
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+
+#define TENSOR(n) __global uchar *n##_base, const ulong n##_at
+#define AS(type, n) ((__global type *)(n##_base + n##_at))
+
+#ifndef V
+#define V 4
+#endif
+#if V == 1
+typedef float VF;
+typedef int VI;
+#else
+typedef CAT(float, V) VF;
+typedef CAT(int, V) VI;
+#endif
+
+// PoCL calls vloadN and vstoreN as functions, which costs every vector register; a CPU reads unaligned memory itself
+#if V == 1
+#define LOADV(p) ((p)[0])
+#define STOREV(x, p) ((p)[0] = (x))
+#elif CPU
+typedef VF VFU __attribute__((aligned(4)));
+#define LOADV(p) (*(__global const VFU *)(p))
+#define STOREV(x, p) (*(__global VFU *)(p) = (x))
+#else
+#define LOADV(p) CAT(vload, V)(0, p)
+#define STOREV(x, p) CAT(vstore, V)(x, 0, p)
+#endif
+
+// The sum of a vector's lanes, halves first
+inline float total(const VF x) {
+#if V == 16
+    const float8 a = x.lo + x.hi;
+    const float4 b = a.lo + a.hi;
+#elif V == 8
+    const float4 b = x.lo + x.hi;
+#elif V == 4
+    const float4 b = x;
+#endif
+#if V == 1
+    return x;
+#else
+    const float2 c = b.lo + b.hi;
+    return c.s0 + c.s1;
+#endif
+}
+
+#if V > 1
+// The first `have` of V floats; the rest is zero
+inline VF load_some(__global const float *p, const int have) {
+    float lane[V];
+    for (int l = 0; l < V; l++) lane[l] = l < have ? p[l] : 0.f;
+    return CAT(vload, V)(0, lane);
+}
+
+inline void store_some(const VF x, __global float *p, const int have) {
+    float lane[V];
+    CAT(vstore, V)(x, 0, lane);
+    for (int l = 0; l < have; l++) p[l] = lane[l];
+}
+
+inline VF load_private(const float *p, const int have) {
+    float lane[V];
+    for (int l = 0; l < V; l++) lane[l] = l < have ? p[l] : 0.f;
+    return CAT(vload, V)(0, lane);
+}
+
+#define STOREP(x, p) CAT(vstore, V)(x, 0, p)
+#define LOADN(p, have) ((have) >= V ? LOADV(p) : load_some(p, have))
+#define STOREN(x, p, have)         \
+    do {                           \
+        if ((have) >= V)           \
+            STOREV(x, p);          \
+        else                       \
+            store_some(x, p, have); \
+    } while (0)
+#endif
+

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrices of 4 and 8 bit codes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dpfedge_opencl.ops.nbits import blocks_of, codes_of
+from made_flavours import BOTH, agree, floats, one
+from made_graphs import Array
+
+
+def _weights(n: int, k: int, bits: int, block: int, zeros: bool) -> dict[str, Array]:
+    random = np.random.default_rng(4)
+    blocks = k // block
+    found: dict[str, Array] = {
+        "w": random.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
+        "s": np.abs(floats(n, blocks, seed=5, scale=0.05)),
+    }
+    if zeros:
+        found["z"] = random.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
+    return found
+
+
+@pytest.mark.parametrize("flavour", BOTH)
+@pytest.mark.parametrize("rows", [1, 3, 9])
+@pytest.mark.parametrize(("bits", "block", "zeros"), [(4, 32, False), (4, 16, True), (8, 32, True), (4, 128, False)])
+def test_matmul_nbits__of_floats(bits: int, block: int, zeros: bool, rows: int, flavour: str) -> None:
+    """With and without zero points; 37 columns do not fill a panel."""
+    feeds = {"a": floats(rows, 256, seed=1)}
+    made = one("ms:MatMulNBits", feeds, _weights(37, 256, bits, block, zeros), K=256, N=37, bits=bits, block_size=block)
+    agree(made, flavour, feeds)
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_matmul_nbits__rounds_where_it_may(bits: int, rows: int) -> None:
+    """accuracy_level 4 and a device that multiplies bytes: activations of 8 bits per block."""
+    feeds = {"a": floats(rows, 256, seed=1)}
+    made = one(
+        "ms:MatMulNBits", feeds, _weights(64, 256, bits, 32, True), K=256, N=64, bits=bits, block_size=32,
+        accuracy_level=4,
+    )  # fmt: skip
+    agree(made, "wide", feeds, 1e-2)
+    agree(made, "mali", feeds, 1e-5)  # no feature: products of floats
+
+
+@pytest.mark.parametrize("flavour", BOTH)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gather_block_quantized__gives_rows(bits: int, flavour: str) -> None:
+    """An index below zero counts from the end."""
+    weights = _weights(24, 64, bits, 32, True)
+    feeds = {"at": np.array([[3, 0, -1]], np.int64)}
+    constants = {"w": weights["w"].reshape(24, -1), "s": weights["s"], "z": weights["z"]}
+    made = one(
+        "ms:GatherBlockQuantized", feeds, constants, names="w at s z", bits=bits, block_size=32, gather_axis=0,
+        quantize_axis=1,
+    )  # fmt: skip
+    agree(made, flavour, feeds)
+
+
+def test_blocks_of__keeps_every_code() -> None:
+    """Byte j of vector v holds elements 4 v + j of both halves."""
+    codes = np.random.default_rng(1).integers(0, 16, (16, 2, 32)).astype(np.uint8)
+    found = blocks_of(codes, 4)
+    assert found.shape == (1, 2, 4, 16, 4)
+    assert found[0, 1, 2, 5, 3] & 15 == codes[5, 1, 11]
+    assert found[0, 1, 2, 5, 3] >> 4 == codes[5, 1, 27]
+
+
+def test_codes_of__begins_with_the_low_bits() -> None:
+    """As ONNX packs them."""
+    assert codes_of(np.array([[0x21, 0x43]], np.uint8), 4).tolist() == [[1, 2, 3, 4]]
