@@ -27,8 +27,9 @@ from dpfedge.package import Package
 Build = Callable[..., Package]
 MACHINES = Path(__file__).parents[2] / "fixtures/machines"
 BOARDS = {
-    "h100": "h100", "h100-mig": "h100", "imx95": "imx95", "mi300x": "mi300x", "orin-agx": "orin",
-    "orin-nano": "orin-nano", "rk3588": "rk3588", "thor": "thor",
+    "h100": "h100", "h100-mig": "h100", "imx95": "imx95", "mi250": "host", "mi300x": "mi300x", "mi300x-cpx": "mi300x",
+    "mi325x": "mi325x", "orin-agx": "orin", "orin-nano": "orin-nano", "orin-nx": "orin-nx", "rk3588": "rk3588",
+    "thor": "thor",
 }  # fmt: skip
 MEMORY = 40 << 30  # what the fake backend claims where no file tells
 
