@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import onnx
 from dpfedge_cpu.branches import graphs
@@ -62,10 +64,14 @@ def lower(request: LowerRequest) -> LoweredGraph:
             "no GPU of this backend", where=f"graph {request.name}", found=request.arch,
             allowed=f"sm_{_OLDEST} and later",
         )  # fmt: skip
-    return lower_plain(request, partial(_rewrite, request))
+    coarse: list[Literal["half", "tf32"]] = []
+    lowered = lower_plain(request, partial(_rewrite, request, coarse))
+    return replace(lowered, arithmetic=min(coarse)) if coarse else lowered  # half is the coarser one
 
 
-def _rewrite(request: LowerRequest, model: onnx.ModelProto) -> Sequence[tuple[str, str]]:
+def _rewrite(
+    request: LowerRequest, coarse: list[Literal["half", "tf32"]], model: onnx.ModelProto
+) -> Sequence[tuple[str, str]]:
     decisions = []
     if count := dequantise(model):
         rule = "the CUDA provider has no kernel that quantises activations by the row; weights become floats"
@@ -73,6 +79,9 @@ def _rewrite(request: LowerRequest, model: onnx.ModelProto) -> Sequence[tuple[st
     if count := _attend_in_half(model):
         rule = "the CUDA provider has this attention for 16-bit floats only; it is cast to and fro"
         decisions.append((f"attention=f16, {count}×GroupQueryAttention", rule))
+        coarse.append("half")
+    if request.options.get("tf32"):
+        coarse.append("tf32")
     tf32 = "the graph asks for it" if request.options.get("tf32") else "sums stay in the graph's own format"
     decisions.append((f"tf32={'on' if request.options.get('tf32') else 'off'}", tf32))
     _check_operators(request.name, model)

@@ -7,6 +7,7 @@ A GPU gets what `dpfedge-cuda` lowers for its target. A DLA gets a graph of whic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx
 from dpfedge_cpu.lower import lower_plain
@@ -23,7 +24,7 @@ _SHOWN = 8
 def lower(request: LowerRequest) -> LoweredGraph:
     """`request.onnx` for `sm_87`, `sm_110` or `nvdla2`."""
     if request.arch in DLA_ARCHS:
-        return lower_plain(request, lambda model: _checked(request, model))
+        return replace(lower_plain(request, lambda model: _checked(request, model)), arithmetic="half")
     if request.arch not in ARCHS:
         raise Unsupported(
             "no device of this backend", where=f"graph {request.name}", found=request.arch,

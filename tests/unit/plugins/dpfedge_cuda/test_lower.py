@@ -46,6 +46,8 @@ def test_lower__attention_in_half_precision() -> None:
     assert set(kinds) == {"GroupQueryAttention", "Cast"}
     assert {spec.dtype for spec in graph.outputs} == {"f32"}
     assert any(choice.startswith("attention=f16") for choice, _ in graph.decisions)
+    assert graph.arithmetic == "half"
+    assert lowered(case_of("GroupQueryAttention-step/f32"), tf32=True).arithmetic == "half"
 
 
 def test_lower__quantised_products_become_floats() -> None:
@@ -58,9 +60,10 @@ def test_lower__quantised_products_become_floats() -> None:
 
 @pytest.mark.parametrize("wanted", [False, True])
 def test_lower__tf32_only_when_asked(wanted: bool) -> None:
-    """Sums in another format are the package's choice."""
-    decisions = dict(lowered(case_of("MatMul/f32"), tf32=wanted).decisions)
-    assert f"tf32={'on' if wanted else 'off'}" in decisions
+    """Sums in another format are the package's choice, and its golden tolerance follows."""
+    graph = lowered(case_of("MatMul/f32"), tf32=wanted)
+    assert f"tf32={'on' if wanted else 'off'}" in dict(graph.decisions)
+    assert graph.arithmetic == ("tf32" if wanted else "graph")
 
 
 @pytest.mark.parametrize(

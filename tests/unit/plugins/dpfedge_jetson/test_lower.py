@@ -44,6 +44,7 @@ def test_lower__for_a_dla(network: Network) -> None:
 
     assert found.code == lowered(model, "nvdla2").code
     assert [choice for choice, _ in found.decisions] == ["optimiser=ENABLE_BASIC", "engine=dla"]
+    assert found.arithmetic == "half"
 
 
 def test_lower__refuses_what_a_dla_would_leave_to_the_gpu(network: Network) -> None:
