@@ -8,7 +8,7 @@ sub-buffers are forbidden on memory imported with cl_arm_import_memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -47,6 +47,11 @@ class Launch:
     local_size: tuple[int, ...] | None
     node: str
     """The graph's node it computes, for messages and profiles."""
+    names: tuple[str, ...] = field(init=False, compare=False)
+    """The values among its arguments."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(one.name for one in self.args if isinstance(one, Tensor)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ It knows no operator. What the host worked out and a step reads is laid into the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from dpfedge.backend.api import Array
 from dpfedge_opencl.memoryplan import assign
 from dpfedge_opencl.ops.api import Value
-from dpfedge_opencl.plan import CpuCall, Home, Launch, Slot, Tensor
+from dpfedge_opencl.plan import CpuCall, Home, Launch, Slot
 
 __all__ = ["Placing", "Root"]
 
@@ -31,6 +31,9 @@ class Root:
     """The graph's output that it is; "" for none."""
     fixed: Slot | None = None
     """Its place, once that is settled."""
+    first: int = -1
+    """The steps it lives from and to."""
+    last: int = -1
 
 
 class Placing:
@@ -53,33 +56,37 @@ class Placing:
 
         `unknown` are outputs of the last step that get no place: nobody knows their sizes.
         """
-        first: dict[Root, int] = {}
-        last: dict[Root, int] = {}
+        roots = self._roots
         names: dict[str, None] = {}
+        mine: list[Root] = []
         for index, step in enumerate(steps):
-            for name in _named(step):
-                if name in unknown:
-                    continue
+            for name in step.inputs + step.outputs if isinstance(step, CpuCall) else step.names:
                 names[name] = None
-                if name in self._roots:
-                    root = self._roots[name][0]
-                    first.setdefault(root, index)
-                    last[root] = index
+                found = roots.get(name)
+                if found is not None and (root := found[0]).fixed is None:
+                    if root.first < 0:
+                        root.first = index
+                        mine.append(root)
+                    root.last = index
+        for name in unknown:
+            names.pop(name, None)
         for name in kept:
-            if name in self._roots and self._roots[name][0] in last:
-                last[self._roots[name][0]] = len(steps)
-        arena = self._assign(first, last)
-        names.update(dict.fromkeys(name for name in outputs if name in self._values))
+            if (found := roots.get(name)) is not None and found[0].fixed is None:
+                found[0].last = len(steps)
+        arena = self._assign([root for root in mine if root.name not in unknown])
+        names.update((name, None) for name in outputs if name in self._values)
         return {name: slot for name in names if (slot := self._slot(name)) is not None}, arena
 
-    def _assign(self, first: Mapping[Root, int], last: Mapping[Root, int]) -> int:
-        for root in first:
-            if root.output and root.fixed is None:
+    def _assign(self, touched: Sequence[Root]) -> int:
+        mine = []
+        for root in touched:
+            if root.output:
                 root.fixed = Slot("output", 0, "", (), root.output)
             elif root.home == "input":
                 root.fixed = Slot("input", 0, "", (), root.name)
-        mine = [root for root in first if root.fixed is None]
-        offsets, size = assign([one.size for one in mine], [first[one] for one in mine], [last[one] for one in mine])
+            else:
+                mine.append(root)
+        offsets, size = assign([one.size for one in mine], [one.first for one in mine], [one.last for one in mine])
         for root, offset in zip(mine, offsets, strict=True):
             root.fixed = Slot("arena", offset, "", (), "", self._stretch)
         return size
@@ -95,6 +102,8 @@ class Placing:
                 return Slot("output", offset, value.dtype, value.shape, root.output)
             return Slot("input", offset, value.dtype, value.shape, root.name) if root.home == "input" else None
         at = root.fixed
+        if at.home == "weight" and not offset:
+            return at
         return Slot(at.home, at.offset + offset, value.dtype, value.shape, at.of, at.stretch)
 
     def _data(self, name: str) -> int:
@@ -103,13 +112,3 @@ class Placing:
             self.data_places[name] = len(self.data)
             self.data += self._contents[name].tobytes()
         return self.data_places[name]
-
-
-def _named(step: Launch | CpuCall) -> Iterator[str]:
-    if isinstance(step, CpuCall):
-        yield from step.inputs
-        yield from step.outputs
-        return
-    for one in step.args:
-        if isinstance(one, Tensor):
-            yield one.name

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 from dpfedge.backend.api import Array
 from dpfedge.errors import BackendError
 from dpfedge.tensors import DTYPE_BYTES, dtype_name
 from dpfedge_opencl.graph import SEGMENT, Graph
-from dpfedge_opencl.hostvalues import evaluate, numpy_dtype
+from dpfedge_opencl.hostvalues import evaluate
 from dpfedge_opencl.ops.api import OPS, Facts, Node, Value
 from dpfedge_opencl.ops.copies import copy_args
 from dpfedge_opencl.plan import CpuCall, Kernel, Launch, Plan, Scalar, Slot, Tensor
 from dpfedge_opencl.planning import Placing, Root
+from dpfedge_opencl.specialise_state import Memo, Record, State, constants_of
 
 __all__ = ["specialise"]
 
@@ -33,57 +32,22 @@ def specialise(
 
     BackendError names the node whose shapes do not fit.
     """
-    state = _constants(graph).copy(shared)
+    state = constants_of(graph).copy(shared)
     for spec in graph.inputs:
         state.values[spec.name] = Value(spec.name, spec.dtype, tuple(shapes[spec.name]))
         state.roots[spec.name] = (Root("input", spec.name), 0)
     return _Walk(graph, facts, state, 0, 0).run()
 
 
-def _constants(graph: Graph) -> _State:
-    """What every plan of a graph begins with; made once."""
-    if graph.base:
-        found = graph.base[0]
-        assert isinstance(found, _State)
-        return found
-    state = _State({}, {}, {}, frozenset())
-    for name, one in graph.constants.items():
-        known = None
-        if one.data is not None:
-            known = state.contents[name] = np.frombuffer(one.data, numpy_dtype(one.dtype)).reshape(one.shape)
-        state.values[name] = Value(name, one.dtype, one.shape, known, one.place is not None)
-        if one.place is not None:
-            section, offset, _ = one.place
-            fixed = Slot("weight", offset, one.dtype, one.shape, section)
-            state.roots[name] = (Root("weight", section, fixed=fixed), 0)
-    graph.base.append(state)
-    return state
-
-
-@dataclass(slots=True)
-class _State:
-    """What one stretch leaves to the next."""
-
-    values: dict[str, Value]
-    contents: dict[str, Array]
-    """What the host knows, the late values among it."""
-    roots: dict[str, tuple[Root, int]]
-    """Value → the memory it lies in, and where in it."""
-    shared: frozenset[tuple[str, str]]
-    tainted: set[str] = field(default_factory=set)
-    """Values of the host that change with the sizes of `late` inputs."""
-
-    def copy(self, shared: frozenset[tuple[str, str]]) -> _State:
-        return _State(dict(self.values), dict(self.contents), dict(self.roots), shared, set(self.tainted))
-
-
 class _Walk:
     """One stretch: walks nodes and is what an operator sees of it (`ops.api.Emitting`)."""
 
-    def __init__(self, graph: Graph, facts: Facts, state: _State, start: int, stretch: int) -> None:
+    def __init__(self, graph: Graph, facts: Facts, state: State, start: int, stretch: int) -> None:
         self.graph, self.facts, self._state = graph, facts, state
         self._start, self._stretch = start, stretch
         self._steps: list[Launch | CpuCall] = []
+        self._memo = Memo.of(graph, facts)
+        self._record = Record()
         self._outputs = {spec.name for spec in graph.outputs}
         self._node = graph.nodes[start] if start < len(graph.nodes) else Node("", "", (), (), {})
         self._scratches = 0
@@ -116,16 +80,41 @@ class _Walk:
         operator = OPS[node.op]
         values = self._state.values
         inputs = [values[name] if name else None for name in node.inputs]
+        key = self._memo.key(inputs, self._state.shared)
+        known = self._memo.find(node, key)
+        if known is not None and self._replay(known):
+            return True
+        self._record = Record()
+        self._scratches = 0
         self._declare(node.outputs, operator.shape(node, inputs))
         operator.emit(node, self)
+        self._steps += self._record.launches
+        self._memo.keep(node, key, self._record)
+        return True
+
+    def _replay(self, record: Record) -> bool:
+        """Do again what the node did for these shapes; False where memory cannot be shared as it was then."""
+        state, outputs = self._state, self._outputs
+        for name, value, size in record.values:
+            state.values[name] = value
+            state.roots[name] = (Root("arena", name, size, name if name in outputs else ""), 0)
+        for name, value, array in record.constants:
+            state.values[name], state.contents[name] = value, array
+        for output, input, offset, answer in record.aliases:
+            if self._lay(output, input, offset) is not answer:
+                return False
+        self._aware |= record.aware
+        self._steps += record.launches
         return True
 
     def _declare(self, names: Sequence[str], found: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         values, roots = self._state.values, self._state.roots
         for name, (dtype, shape) in zip(names, found, strict=False):
             if name:
-                values[name] = Value(name, dtype, shape)
-                roots[name] = (Root("arena", name, _bytes(dtype, shape), name if name in self._outputs else ""), 0)
+                value, size = Value(name, dtype, shape), _bytes(dtype, shape)
+                values[name] = value
+                roots[name] = (Root("arena", name, size, name if name in self._outputs else ""), 0)
+                self._record.values.append((name, value, size))
 
     def _on_host(self, node: Node) -> None:
         state = self._state
@@ -183,19 +172,25 @@ class _Walk:
         """Values of the host's making, for this node's launches and views."""
         name = f"{self._node.name}#{self._scratches}"
         self._scratches += 1
-        self._state.contents[name] = array
-        self._state.values[name] = Value(name, _dtype_of(array), array.shape)
+        value = Value(name, _dtype_of(array), array.shape)
+        self._state.contents[name], self._state.values[name] = array, value
+        self._record.constants.append((name, value, array))
         return name
 
     def alias(self, output: str, input: str, offset: int = 0) -> bool:
         """Lay `output` into the memory of `input`; a port of the graph becomes the memory of all that was there."""
+        answer = self._lay(output, input, offset)
+        self._record.aliases.append((output, input, offset, answer))
+        return answer
+
+    def _lay(self, output: str, input: str, offset: int) -> bool:
         state = self._state
         if input not in state.roots:
             return not offset and self._rename(output, input)
         root, at = state.roots[input]
         wanted = state.values[output]
         if output in self._outputs:
-            whole = root.home == "arena" and root.fixed is None and not root.output
+            whole = root.home == "arena" and root.fixed is None and root.output in ("", output)
             if not whole or at + offset or root.size != _bytes(wanted.dtype, wanted.shape):
                 return root.home == "input" and (output, root.name) in state.shared and not at + offset
             root.output = output
@@ -216,6 +211,7 @@ class _Walk:
         found = (output, input) in self._state.shared
         if found:
             self._aware.add(output)
+            self._record.aware.add(output)
         return found
 
     def launch(
@@ -227,7 +223,7 @@ class _Walk:
     ) -> None:
         """Enqueue a kernel behind those before it."""
         local = None if local_size is None else tuple(local_size)
-        self._steps.append(Launch(kernel, tuple(args), tuple(global_size), local, self._node.name))
+        self._record.launches.append(Launch(kernel, tuple(args), tuple(global_size), local, self._node.name))
 
     def _finish(self) -> None:
         """Outputs that lie elsewhere are copied to their ports; so is one whose port is an input's memory as well."""
@@ -238,6 +234,8 @@ class _Walk:
             if clash:
                 assert root is not None
                 root[0].output = ""
+            if root is not None and root[0].home == "cpu" and root[0].name == spec.name:
+                continue  # the CPU plugin wrote it where it belongs
             if clash or root is None or root[0].output != spec.name or root[1]:
                 self._copy_out(spec.name)
 
@@ -262,7 +260,9 @@ class _Walk:
         state.roots[output] = (Root("arena", output, size, output), 0)
         if size:
             self._node = Node("Copy", output, (), (), {})
+            self._record = Record()
             self.launch(*copy_args(source, output, size, self.facts))
+            self._steps += self._record.launches
 
     def _plan(self, rest: int | None) -> Plan:
         """Lay everything out; `rest` is the first node of the next stretch."""
@@ -292,7 +292,7 @@ class _Rest:
 
     graph: Graph
     facts: Facts
-    state: _State
+    state: State
     start: int
     stretch: int
     values: tuple[str, ...] = ()
@@ -312,7 +312,7 @@ class _Rest:
 class _Late:
     """Values of the host that change with sizes no plan depends on: `plan.Late`."""
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node], state: _State, places: Mapping[str, int]) -> None:
+    def __init__(self, graph: Graph, nodes: Sequence[Node], state: State, places: Mapping[str, int]) -> None:
         self._graph, self._nodes = graph, tuple(nodes)
         made = {name for node in nodes for name in node.outputs}
         read = {name for node in nodes for name in node.inputs}
