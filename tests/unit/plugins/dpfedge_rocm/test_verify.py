@@ -6,6 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from dpfedge_reference.evaluator import evaluate
+from dpfedge_rocm import RocmBackend
+from dpfedge_rocm.verify import OPS
+
+from dpfedge.backend.api import Device
+from dpfedge.errors import Unsupported
+from dpfedge.testing.cases import cases
+from dpfedge.testing.judging import match
+from dpfedge.testing.loading import lowered
+
 Child = Callable[..., str]
 MACHINES = Path(__file__).parents[3] / "fixtures/machines"
 CODE = """
@@ -40,3 +50,18 @@ def test_script__calls_what_doctor_calls() -> None:
     text = (Path(__file__).parents[4] / "plugins/dpfedge-rocm/verify_on_device.py").read_text()
 
     assert '["doctor", "--backend", "rocm", "--verify"' in text
+
+
+def test_ops__are_those_that_lowering_takes() -> None:
+    """For each operator and dtype of the suite: on the list, or refused by name when it is compiled."""
+    device = Device("rocm:0", "rocm", "gpu.amd", "AMD Instinct MI300X", "gfx942", frozenset(), 1)
+    patterns, wrong = {f"op/{op}": op for op in OPS}, []
+    for case in cases():
+        try:
+            lowered(RocmBackend(), device, case.model(evaluate(case.model(), case.feeds)))
+            taken = True
+        except Unsupported:
+            taken = False
+        if taken is (match(patterns, f"op/{case.name}") is None):
+            wrong.append(case.name)
+    assert wrong == []
