@@ -24,7 +24,7 @@ from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
 from dpfedge_cpu.patterns import kernels
 from dpfedge_cpu.session import mapped_errors, runtime, session_options
 
-__all__ = ["lower", "lower_plain"]
+__all__ = ["has_halves", "lower", "lower_plain"]
 
 _BLOCKED = ("x86-64-v3", "x86-64-v4")  # CPUs with blocked kernels
 _SLOWER = ("SkipLayerNormFusion",)  # its operator is eight times slower than the two it replaces
@@ -60,15 +60,34 @@ def lower_plain(
 ) -> LoweredGraph:
     """`request.onnx` for a provider that is not on this machine: what is true of every device, and no CPU's layout.
 
-    Constants are folded and what has no effect is gone; fusions wait for the provider (`Providers.level`). `change` may
-    rewrite the graph after that and returns the decisions it took.
+    Constants are folded and what has no effect is gone; fusions wait for the provider (`Providers.level`). A graph with
+    16-bit floats is left to the provider as it is. `change` may rewrite the graph after that and returns the decisions
+    it took.
     """
-    model = _optimise(request, onnx.ModelProto.FromString(request.onnx), "ENABLE_BASIC")
+    model = onnx.ModelProto.FromString(request.onnx)
+    if any(has_halves(graph) for graph in graphs(model.graph)):
+        decision = "optimiser=none", "the CPU has no 16-bit kernels, and its casts to 32 bits would stay in the graph"
+    else:
+        model = _optimise(request, model, "ENABLE_BASIC")
+        rule = "layouts and fusions belong to the device's provider, which has them when it loads the graph"
+        decision = "optimiser=ENABLE_BASIC", rule
     _name_apart(model)
     separate(model)
-    rule = "layouts and fusions belong to the device's provider, which has them when it loads the graph"
-    decisions = [("optimiser=ENABLE_BASIC", rule), *(change(model) if change is not None else ())]
-    return _finished(request, model, decisions)
+    return _finished(request, model, [decision, *(change(model) if change is not None else ())])
+
+
+_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+
+def has_halves(graph: onnx.GraphProto) -> bool:
+    """Whether a value of this graph, its branches apart, is said to be a 16-bit float."""
+    ports = (*graph.input, *graph.output, *graph.value_info)
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    return (
+        any(tensor.data_type in _HALVES for tensor in graph.initializer)
+        or any(port.type.tensor_type.elem_type in _HALVES for port in ports)
+        or any(one.t.data_type in _HALVES or (one.name in ("to", "dtype") and one.i in _HALVES) for one in attributes)
+    )
 
 
 def _finished(request: LowerRequest, model: onnx.ModelProto, decisions: Sequence[tuple[str, str]]) -> LoweredGraph:

@@ -17,6 +17,7 @@ from typing import Literal
 import onnx
 from dpfedge_cpu.branches import graphs
 from dpfedge_cpu.dequantise import dequantise
+from dpfedge_cpu.halve import halve
 from dpfedge_cpu.lower import lower_plain
 from onnx import TensorProto, helper
 
@@ -73,6 +74,10 @@ def _rewrite(
     request: LowerRequest, coarse: list[Literal["half", "tf32"]], model: onnx.ModelProto
 ) -> Sequence[tuple[str, str]]:
     decisions = []
+    if count := halve(model):
+        rule = f"{request.arch} multiplies float16 and sums in float32; the package keeps these weights in 16 bits"
+        decisions.append((f"fp16={count} products", rule))
+        coarse.append("half")
     if count := dequantise(model):
         rule = "the CUDA provider has no kernel that quantises activations by the row; weights become floats"
         decisions.append((f"int8=dequantised, {count} products", rule))

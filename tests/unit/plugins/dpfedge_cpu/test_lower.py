@@ -19,6 +19,7 @@ from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.compiler.nodes import MICROSOFT, Nodes
 from dpfedge.errors import BackendError
 from dpfedge.tensors import TensorSpec
+from dpfedge.testing.cases import cases
 
 RANDOM = np.random.default_rng(5)
 
@@ -200,3 +201,15 @@ def test_lower_plain__has_no_layout_of_a_cpu() -> None:
     assert [node.op_type for node in onnx.ModelProto.FromString(graph.code).graph.node] == ["Conv", "Mul"]
     assert [choice for choice, _ in graph.decisions] == ["optimiser=ENABLE_BASIC", "changed=1"]
     assert graph.code == lower_plain(request, change).code
+
+
+@pytest.mark.parametrize("name", ["MatMul/f16", "Softmax/f16", "Conv-1d/f16", "Add/f16"])
+def test_lower_plain__sixteen_bits_stay(name: str) -> None:
+    """The CPU would cast to 32 bits and back, and take operators apart that it lacks."""
+    (case,) = (one for one in cases() if one.name == name)
+    model = case.model([np.zeros(1, np.float16)])
+
+    graph = lower_plain(LowerRequest("half", model.SerializeToString(), "sm_90", frozenset()))
+
+    assert [node.op_type for node in onnx.ModelProto.FromString(graph.code).graph.node] == [case.op]
+    assert graph.decisions[0][0] == "optimiser=none"

@@ -8,8 +8,11 @@ import onnx
 import pytest
 from dpfedge_cuda.lower import lower
 from dpfedge_reference.evaluator import evaluate
+from onnx import TensorProto
 
 from dpfedge.backend.api import LoweredGraph, LowerRequest
+from dpfedge.compiler.formats import Form
+from dpfedge.compiler.graph_formats import in_form
 from dpfedge.errors import Unsupported
 from dpfedge.testing.cases import Case, cases
 
@@ -85,3 +88,16 @@ def test_lower__for_other_processors(arch: str) -> None:
     """Not this backend's."""
     with pytest.raises(Unsupported, match="no GPU of this backend"):
         lowered(case_of("MatMul/f32"), arch)
+
+
+def test_lower__keeps_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the package, and in what the GPU multiplies; the compiling CPU's casts are not among it."""
+    monkeypatch.setattr("dpfedge.compiler.graph_formats._MIN_ELEMENTS", 1)
+    case = case_of("MatMul/f32")
+    model, _ = in_form(case.model(evaluate(case.model(), case.feeds)), Form("fp16", "FLOAT16"))
+    graph = lower(LowerRequest("graph", model.SerializeToString(), "sm_90", frozenset()))
+    lowered = onnx.ModelProto.FromString(graph.code).graph
+    assert [node.op_type for node in lowered.node] == ["Cast", "MatMul", "Cast"]
+    assert [tensor.data_type for tensor in lowered.initializer] == [TensorProto.FLOAT16]
+    assert [choice for choice, _ in graph.decisions] == ["optimiser=none", "fp16=1 products", "tf32=off"]
+    assert graph.arithmetic == "half"
