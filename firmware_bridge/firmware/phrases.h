@@ -856,18 +856,18 @@ static const int8_t DPF_FW_TAKE_11[49][DPF_FW_DIMS] = {
     {10, -1, -10, 5, 4, -26, -8, 0, 14, -18, 4, -3, 18, 9, -12, -12, 3, 16, 9, -2, -16, -2, -25, -7}};
 
 static const dpf_fw_template DPF_FW_TAKES[12] = {
-    {DPF_FW_TAKE_0, 79u, 1u, -39},
-    {DPF_FW_TAKE_1, 79u, 1u, -42},
-    {DPF_FW_TAKE_2, 82u, 1u, -41},
-    {DPF_FW_TAKE_3, 79u, 1u, -5},
-    {DPF_FW_TAKE_4, 74u, 1u, -9},
-    {DPF_FW_TAKE_5, 78u, 1u, -11},
-    {DPF_FW_TAKE_6, 49u, 2u, -65},
-    {DPF_FW_TAKE_7, 49u, 2u, -67},
-    {DPF_FW_TAKE_8, 48u, 2u, -61},
-    {DPF_FW_TAKE_9, 44u, 2u, -31},
-    {DPF_FW_TAKE_10, 46u, 2u, -35},
-    {DPF_FW_TAKE_11, 49u, 2u, -41},
+    {DPF_FW_TAKE_0, 79u, 1u, -30},
+    {DPF_FW_TAKE_1, 79u, 1u, -33},
+    {DPF_FW_TAKE_2, 82u, 1u, -33},
+    {DPF_FW_TAKE_3, 79u, 1u, 2},
+    {DPF_FW_TAKE_4, 74u, 1u, -3},
+    {DPF_FW_TAKE_5, 78u, 1u, -5},
+    {DPF_FW_TAKE_6, 49u, 2u, -56},
+    {DPF_FW_TAKE_7, 49u, 2u, -59},
+    {DPF_FW_TAKE_8, 48u, 2u, -51},
+    {DPF_FW_TAKE_9, 44u, 2u, -23},
+    {DPF_FW_TAKE_10, 46u, 2u, -27},
+    {DPF_FW_TAKE_11, 49u, 2u, -35},
 };
 
 static const dpf_fw_phrases DPF_FW_PHRASES = {DPF_FW_TAKES, 12u, DPF_FW_FILLER, 64u};

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from made_firmware import FLUSH, HZ, STOP, Converter, Firmware, at_16k, built
+
+from dpfedge.routing.instances import Instance
+from dpfedge.routing.publication import Published, Publisher
+from dpfedge.routing.router import Router
 
 QUESTION = "What can you do for me?"  # its answer is known, and takes five seconds to say
 PHRASE = "Stop talking."
@@ -39,9 +43,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """`start(program, server, …)`: a firmware with a session there."""
     started: list[Firmware] = []
 
-    def make(program: Path, server: Any, *words: str) -> Firmware:
+    def make(program: Path, server: Any, *words: str, socket: str = "", others: Sequence[str] = ()) -> Firmware:
         converter = Converter(tmp_path / f"dsp{len(started)}.bin", LONG_S)
-        started.append(Firmware(program, converter, "--socket", str(server.socket.with_suffix(".native")), *words))
+        sockets = [socket or str(server.socket.with_suffix(".native")), *others]
+        named = [word for one in sockets for word in ("--socket", one)]
+        started.append(Firmware(program, converter, *named, *words))
         return started[-1]
 
     yield make
@@ -84,6 +90,43 @@ def test_button__ends_an_utterance_and_an_answer(
     firmware.until(lambda: firmware.converter.counters["events"] >= 2)  # it was committed, and understood
     firmware.converter.press(STOP)
     firmware.until(lambda: firmware.converter.counters["stops"] == 1)
+    firmware.end()
+
+
+def test_route__the_published_table_says_which_session_hears(
+    program: Path, server: Any, start: Start, spoken: Callable[[str], bytes], tmp_path: Path
+) -> None:
+    """For each user the instance that Python's lookup names; when that one goes, the other one hears and answers."""
+    native = server.socket.with_suffix(".native")
+    table = tmp_path / "table"
+    with Publisher(table) as publisher:
+        router = Router(publisher)
+        router.assign([Instance("one"), Instance("two")])
+        users = {router.route("llm", f"user {number}", 7).instance: f"user {number}" for number in range(64)}
+        for at, name in enumerate(("one", "two")):
+            words = ("--route", str(table), "--model", "llm", "--user", users[name], "--session-ms", "7")
+            firmware = start(program, server, *words, socket=f"{native}=one", others=[f"{native}=two"])
+            firmware.until(lambda firmware=firmware, at=at: firmware.converter.chosen == at)
+            firmware.end()
+
+        firmware = start(program, server, *words, socket=f"{native}=one", others=[f"{native}=two"])
+        router.weigh("two", 0)
+        firmware.until(lambda: firmware.converter.chosen == 0)
+        assert firmware.converter.counters["moves"] == 2
+        ask(firmware, spoken)
+        router.weigh("one", 0)
+        firmware.until(lambda: firmware.converter.chosen == 0xFFFFFFFF)
+        router.publish()
+        firmware.end()
+
+
+def test_route__a_servers_own_table_names_it(program: Path, server: Any, start: Start) -> None:
+    """The table that `dpfedge serve` publishes of its devices is one that firmware reads."""
+    [table] = server.socket.parent.glob("route/serve-*.table")
+    name = next(iter(Published.open(table).entries().values())).text
+    words = ("--route", str(table), "--model", "llm", "--user", "u", "--session-ms", "7")
+    firmware = start(program, server, *words, socket=f"{server.socket.with_suffix('.native')}={name}")
+    firmware.until(lambda: firmware.converter.chosen == 0 and firmware.converter.counters["sent"])
     firmware.end()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from ear import HZ, Ear, Phrases, Samples, Template
 from sentences import PHRASES, TEST
-from speech import Voice, louder, noisy, others, recordings
+from speech import Voice, louder, noisy, others, over, recordings
 
 TAKES = 10
 _ROW = re.compile(r"\{(DPF_FW_TAKE_\d+), (\d+)u, (\d+)u, (-?\d+)\}")
@@ -79,6 +79,9 @@ def main() -> None:
         print(
             f"the enrolled voice, {name}: {missed} of {of} missed; {false} false in {minutes:.1f} min of other speech"
         )
+    for db in (30.0, 20.0, 10.0, 5.0):
+        missed, of = count.misses((phrase, over(one, own[at], db)) for at, (phrase, one) in enumerate(takes))
+        print(f"the enrolled voice, the answer heard {db:.0f} dB below: {missed} of {of} missed")
     strangers = [(number, one) for number, text in enumerate(PHRASES, 1) for _, one in others(text)]
     if strangers:
         missed, of = count.misses(strangers)

@@ -22,7 +22,7 @@ from dpfedge import Runtime
 from dpfedge.pipeline.events import AudioChunk
 from dpfedge.stage.decoder.resample import Resampler
 
-__all__ = ["Voice", "louder", "noisy", "others", "read", "recordings"]
+__all__ = ["Voice", "louder", "noisy", "others", "over", "read", "recordings"]
 
 _QUIET = HZ // 2
 _HISS = 4.0  # of a good microphone, in units of the last bit: digital silence is nowhere in a car
@@ -93,6 +93,10 @@ def others(text: str) -> Iterator[tuple[str, Samples]]:
                 yield f"espeak-ng {voice}", read(out)
 
 
+def _loudness(samples: NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.mean(samples[np.abs(samples) > 200] ** 2)))
+
+
 def noisy(samples: Samples, snr_db: float, seed: int) -> Samples:
     """With noise of a car's colour (12 dB an octave less above 200 Hz), so many dB below the speech."""
     generator = np.random.default_rng(seed)
@@ -100,9 +104,14 @@ def noisy(samples: Samples, snr_db: float, seed: int) -> Samples:
     hz = np.fft.rfftfreq(len(samples), 1 / HZ)
     noise = np.fft.irfft(spectrum / (1 + (hz / 200) ** 2), len(samples))
     speech = samples.astype(np.float64)
-    loud = np.sqrt(np.mean(speech[np.abs(speech) > 200] ** 2))
-    noise *= loud / np.sqrt(np.mean(noise**2)) / 10 ** (snr_db / 20)
+    noise *= _loudness(speech) / np.sqrt(np.mean(noise**2)) / 10 ** (snr_db / 20)
     return _whole(speech + noise)
+
+
+def over(samples: Samples, other: Samples, db: float) -> Samples:
+    """With other speech behind it, so many dB below: what is left of the answer behind an echo canceller."""
+    speech, behind = samples.astype(np.float64), np.resize(other.astype(np.float64), len(samples))
+    return _whole(speech + behind * _loudness(speech) / _loudness(behind) / 10 ** (db / 20))
 
 
 def louder(samples: Samples, db: float) -> Samples:
