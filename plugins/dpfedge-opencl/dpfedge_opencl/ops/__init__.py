@@ -3,6 +3,46 @@
 
 from __future__ import annotations
 
-from dpfedge_opencl.ops import chain, conv, deconv, gemm, nbits, norm, reduce, softmax
+from dpfedge_opencl.ops import (
+    attention,
+    bytes,
+    chain,
+    conv,
+    deconv,
+    gemm,
+    index,
+    lstm,
+    move,
+    nbits,
+    norm,
+    pool,
+    quantise,
+    reduce,
+    resize,
+    rotary,
+    scan,
+    softmax,
+    views,
+)
 
-__all__ = ["chain", "conv", "deconv", "gemm", "nbits", "norm", "reduce", "softmax"]
+__all__ = [
+    "attention",
+    "bytes",
+    "chain",
+    "conv",
+    "deconv",
+    "gemm",
+    "index",
+    "lstm",
+    "move",
+    "nbits",
+    "norm",
+    "pool",
+    "quantise",
+    "reduce",
+    "resize",
+    "rotary",
+    "scan",
+    "softmax",
+    "views",
+]
