@@ -53,7 +53,7 @@ big_endian_refuses() {
 bare() { # CPU CODE RAM BOARD TEST...
   local name=$1 code=$2 ram=$3 board=$4 test elf flags sources
   shift 4
-  flags=(-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-builtin -fno-unwind-tables)
+  flags=(-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-builtin -fno-unwind-tables -Ifirmware -DDPF_FW_RPMSG)
   { echo "CODE = $code; RAM = $ram;" && cat "$here/bare/board.ld"; } >"$work/board-$name.ld"
   cc "$name" -target thumb-freestanding-eabi "-mcpu=$name"
   for test; do
@@ -63,6 +63,8 @@ bare() { # CPU CODE RAM BOARD TEST...
       health) sources=(tests/test_health.c src/health.c) ;;
       # the ring counts in atomic numbers of 64 bits, which no Cortex-M has
       route) sources=("$here/bare/route.c" src/route.c src/table.c) ;;
+      # nor the rings: the core that speaks rpmsg
+      firmware) sources=(tests/test_firmware_golden.c firmware/{core,cepstra,keyword,link_rpmsg,rpmsg}.c src/route.c) ;;
     esac
     # shellcheck disable=SC2068
     (cd "$bridge" && "$work/cc-$name" "${flags[@]}" -isystem "$here/bare" -Iinclude -Isrc -Itests "$here/bare/start.c" ${sources[@]} \
@@ -98,8 +100,8 @@ else
 fi
 if need_system arm; then
   bare cortex_m0 0x0 0x20000000 mps2-an385 package health
-  bare cortex_m4 0x0 0x20000000 mps2-an386 package health route
-  bare cortex_m33 0x10000000 0x38000000 mps2-an505 package health route
+  bare cortex_m4 0x0 0x20000000 mps2-an386 package health route firmware
+  bare cortex_m33 0x10000000 0x38000000 mps2-an505 package health route firmware
 else
   skip "Cortex-M: no qemu-system-arm here and none to be fetched"
 fi
