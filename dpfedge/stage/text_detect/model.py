@@ -14,6 +14,7 @@ import numpy as np
 
 from dpfedge.backend.api import Array, Budget, Executable
 from dpfedge.errors import StageError
+from dpfedge.stage.answer import Answer
 from dpfedge.stage.sizes import load_sizes
 
 __all__ = ["Detector"]
@@ -34,6 +35,7 @@ class Detector:
             height, width = graph.inputs[0].dims[:2]
             self._by_size[int(height), int(width)] = graph
         self._scaled = np.empty((0, 0, 3), np.uint8)
+        self._answer = Answer()
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
@@ -51,15 +53,22 @@ class Detector:
         return sides[0], sides[1]
 
     def run(self, frame: Array) -> Array:
-        """The map of a frame, of the size that `size_for` says; StageError when it holds what is no number."""
+        """The map of a frame, of the size that `size_for` says; StageError when it holds what is no number.
+
+        It and the frame are held until `release`, or the next run.
+        """
         size = self.size_for(frame.shape)
         graph = self._any or self._by_size[size]
-        found = graph.run({graph.inputs[0].name: self._fitted(frame, size)})[graph.outputs[0].name]
+        found = self._answer.of(graph, self._fitted(frame, size))
         if not np.isfinite(found).all():
             raise StageError(
                 "the model gave a map that is no numbers", stage="text-detect", found=f"graph {graph.name}"
             )
         return found
+
+    def release(self) -> None:
+        """The map was looked at."""
+        self._answer.release()
 
     def _fitted(self, frame: Array, size: tuple[int, int]) -> Array:
         if frame.shape[:2] == size:

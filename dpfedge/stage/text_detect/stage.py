@@ -103,10 +103,13 @@ class TextDetectStage(Each):
 
     def _find(self, frame: Array) -> Boxes:
         config = self._config
-        return find_boxes(
-            self._detector.run(frame), frame.shape[:2], threshold=config.threshold,
-            box_threshold=config.box_threshold, unclip=config.unclip, most=config.lines,
-        )  # fmt: skip
+        try:
+            return find_boxes(
+                self._detector.run(frame), frame.shape[:2], threshold=config.threshold,
+                box_threshold=config.box_threshold, unclip=config.unclip, most=config.lines,
+            )  # fmt: skip
+        finally:
+            self._detector.release()
 
     def _widths(self, boxes: Boxes) -> list[int]:
         """Columns of the lines, in reading order, as many as one message has room for."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpfedge.backend.api import Array, Budget, Executable
 from dpfedge.errors import StageError
+from dpfedge.stage.answer import Answer
 from dpfedge.stage.sizes import load_sizes
 
 __all__ = ["Reader"]
@@ -30,6 +31,7 @@ class Reader:
         self._any: Executable | None = loaded[0] if any_size else None
         fixed = loaded if self._any is None else []
         self._by_width = {int(graph.inputs[0].dims[1]): graph for graph in fixed}
+        self._answer = Answer()
         self._filled = {
             width: np.full((self.rows, width, 3), _GREY, np.uint8) for width in sorted(self._by_width)
         }  # kept from line to line
@@ -40,13 +42,16 @@ class Reader:
         return tuple(self._filled)
 
     def run(self, line: Array) -> Array:
-        """The shares of one line, one row per `step` columns; StageError for a line of another height or too wide."""
+        """The shares of one line, one row per `step` columns; StageError for a line of another height or too wide.
+
+        They and the line are held until `release`, or the next run.
+        """
         if line.shape[0] != self.rows:
             remedy = f"set rows: {self.rows} of the stage that cuts the lines"
             raise StageError("lines of another height", stage="text-read", found=line.shape[0], allowed=self.rows,
                              remedy=remedy)  # fmt: skip
         if self._any is not None:
-            return _answer(self._any, line)
+            return self._answer.of(self._any, line)
         width = line.shape[1]
         bucket = next((size for size in self._filled if size >= width), None)
         if bucket is None:
@@ -55,8 +60,8 @@ class Reader:
                              remedy="set line_columns of the stage that cuts the lines")  # fmt: skip
         filled, graph = self._filled[bucket], self._by_width[bucket]
         filled[:, :width], filled[:, width:] = line, _GREY
-        return _answer(graph, filled)[: -(-width // self._step)]
+        return self._answer.of(graph, filled)[: -(-width // self._step)]
 
-
-def _answer(graph: Executable, line: Array) -> Array:
-    return graph.run({graph.inputs[0].name: line})[graph.outputs[0].name]
+    def release(self) -> None:
+        """The shares were looked at."""
+        self._answer.release()

@@ -66,7 +66,7 @@ class TextReadStage(Each):
     def warm(self) -> None:
         """Read an empty line of every width there is a graph for."""
         for width in self._reader.widths or (320,):
-            decode(self._reader.run(np.full((self._reader.rows, width, 3), 255, np.uint8)), self._characters)
+            self._decoded(np.full((self._reader.rows, width, 3), 255, np.uint8))
 
     def facts(self) -> Mapping[str, Any]:
         """`name` of the model and how many `characters` it knows."""
@@ -121,9 +121,15 @@ class TextReadStage(Each):
 
     def _read(self, page: _Page, pixels: Array) -> tuple[str, float]:
         started = time.monotonic_ns()
-        text, confidence = decode(self._reader.run(pixels), self._characters)
+        text, confidence = self._decoded(pixels)
         page.read_ns += time.monotonic_ns() - started
         return text.strip(), confidence
+
+    def _decoded(self, pixels: Array) -> tuple[str, float]:
+        try:
+            return decode(self._reader.run(pixels), self._characters)
+        finally:
+            self._reader.release()
 
     def _that_fit(self, page: _Page, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The lines that one message has room for: each may be there twice, alone and in the running text."""
