@@ -40,6 +40,7 @@ __all__ = [
     "SealedView",
     "Seals",
     "cancelling",
+    "keeps_links",
     "missing",
     "sealing",
 ]
@@ -290,6 +291,14 @@ class Seals(Protocol):
 
         None when there is nothing to build. What was built must not change a result by a bit.
         """
+
+
+def keeps_links(executable: object) -> bool:
+    """Whether what its bindings `link` stays in a memory of the device's own: caches are best carried over so.
+
+    An executable says it by `keeps_links = True`; elsewhere memory of the caller, written in place, is as near.
+    """
+    return bool(getattr(executable, "keeps_links", False))
 
 
 def missing(backend: object) -> tuple[str, ...]:

@@ -16,7 +16,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dpfedge.backend.api import Array, Backend, Binding, Budget, Cancels, Device, Executable, GraphView, cancelling
+from dpfedge.backend.api import (
+    Array,
+    Backend,
+    Binding,
+    Budget,
+    Cancels,
+    Device,
+    Executable,
+    GraphView,
+    cancelling,
+    keeps_links,
+)
 from dpfedge.errors import RunCancelled
 
 if TYPE_CHECKING:
@@ -159,6 +170,7 @@ class _Executable:
     def __init__(self, graphs: tuple[Executable, ...], calls: Calls) -> None:
         self._graphs, self._calls = graphs, calls
         self.name, self.inputs, self.outputs = graphs[0].name, graphs[0].inputs, graphs[0].outputs
+        self.keeps_links = keeps_links(graphs[0])
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """One run, which ends by itself only: who wants it ended binds."""
@@ -197,7 +209,8 @@ class _Once:
 class _Twice:
     """Two bindings over the same memory, of which the urgency of the moment chooses.
 
-    One that hands outputs to its next run (`link`) stays where its first run was: what it hands over is there.
+    One that hands outputs to its next run (`link`) stays where that row of runs began: what it hands over is there. A
+    new row begins when every input that is fed so was set anew.
     """
 
     def __init__(self, graphs: tuple[Executable, ...], calls: Calls) -> None:
@@ -208,11 +221,15 @@ class _Twice:
         self._links: list[tuple[str, str]] = []
         self._at = False
         self._fixed = False
+        self._renewed: set[str] = set()
 
     def set_input(self, name: str, array: Array) -> None:
         """Read it from there, wherever the next run is."""
         self._now().set_input(name, array)
         self._inputs[name] = array
+        if self._fixed:
+            self._renewed.add(name)
+            self._fixed = not self._renewed.issuperset(fed for _, fed in self._links)
 
     def set_output(self, name: str, array: Array | None) -> None:
         """Write it there, wherever the next run is."""
@@ -229,6 +246,7 @@ class _Twice:
         if not self._fixed and self._at != self._calls.patient:
             self._move()
         self._fixed = bool(self._links)
+        self._renewed.clear()
         self._now().run()
 
     def output(self, name: str) -> Array:

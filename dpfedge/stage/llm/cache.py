@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Key/value memory for a fixed number of sequences: allocated once, lent by longest common prefix; it chooses no token.
 
-A place is written by the graph in place (past = present), so what it holds is just the list of its tokens: rolling back
-is forgetting the tail of that list. Memory pages nobody wrote to cost nothing.
+A place is written by the graph in place (past = present), or stays in the device's own memory from run to run; what it
+holds is just the list of its tokens: rolling back is forgetting the tail of that list. Memory pages nobody wrote to
+cost nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfedge.backend.api import Array, Executable
+from dpfedge.backend.api import Array, Executable, keeps_links
 from dpfedge.errors import Busy, ModelError, RunCancelled
 from dpfedge.tensors import TensorSpec
 
@@ -27,6 +28,10 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """How many tokens two sequences share at their start."""
     size = min(len(first), len(second))
     return next((index for index in range(size) if first[index] != second[index]), size)
+
+
+def _present(past: str) -> str:
+    return _PRESENT + past.removeprefix(_PAST)
 
 
 def past_ports(graph: Executable) -> list[TensorSpec]:
@@ -44,7 +49,7 @@ class Prefix:
     @classmethod
     def of(cls, place: Place) -> Prefix:
         """A copy of what `place` holds."""
-        return cls(place.tokens, [array[:, :, : len(place.tokens)].copy() for array in place.memory])
+        return cls(place.tokens, [array[:, :, : len(place.tokens)].copy() for array in place.held()])
 
 
 class Place:
@@ -60,11 +65,17 @@ class Place:
         self._ids = np.zeros((1, chunk), np.int64)
         self._one = self._ids[:, :1]
         self._binding = graph.bind()
+        self._ports = [spec.name for spec in past_ports(graph)]
+        # where the device has memory of its own, keys and values stay there from run to run; elsewhere in this memory
+        self._linked, self._away = keeps_links(graph), False
         self.memory: list[Array] = []
         for spec in past_ports(graph):
-            array = _untouched(_sizes(spec), spec.numpy)
+            array, present = _untouched(_sizes(spec), spec.numpy), _present(spec.name)
+            if self._linked:
+                self._binding.link(present, spec.name)
+            else:
+                self._binding.set_output(present, array)
             self._binding.set_input(spec.name, array)
-            self._binding.set_output(_PRESENT + spec.name.removeprefix(_PAST), array)
             self.memory.append(array)
         self._mask = np.ones((1, self.memory[0].shape[2]), np.int64)
         shape = next(spec.dims for spec in graph.outputs if spec.name == "logits")
@@ -101,12 +112,20 @@ class Place:
             self.tokens.clear()  # how much was written is unknown
             raise
         self.tokens.extend(tokens)
-        self._fresh = True
+        self._fresh, self._away = True, self._linked
+
+    def held(self) -> list[Array]:
+        """Keys and values as this process reads them, in the order of `past_ports`."""
+        return [self._binding.output(_present(name)) for name in self._ports] if self._away else self.memory
 
     def load(self, prefix: Prefix) -> None:
         """Become a sequence that holds just `prefix`."""
         for mine, theirs in zip(self.memory, prefix.memory, strict=True):
             mine[:, :, : theirs.shape[2]] = theirs
+        if self._linked:
+            for name, array in zip(self._ports, self.memory, strict=True):
+                self._binding.set_input(name, array)
+            self._away = False
         self.tokens[:] = prefix.tokens
         self._fresh = False
 
@@ -152,7 +171,7 @@ def _context(graph: Executable) -> int:
     inputs, outputs = ({spec.name for spec in specs} for specs in (graph.inputs, graph.outputs))
     past = {name for name in inputs if name.startswith(_PAST)}
     wanted = {"input_ids", "attention_mask"} | past
-    made = {"logits"} | {_PRESENT + name.removeprefix(_PAST) for name in past}
+    made = {"logits"} | {_present(name) for name in past}
     if not past or inputs != wanted or outputs != made:
         odd = sorted((inputs ^ wanted) | (outputs ^ made)) or ["no past_key_values.N.key"]
         raise ModelError(

@@ -47,6 +47,9 @@ class Memory(Protocol):
 class PlacedExecutable(CpuExecutable):
     """A loaded graph whose kernels run on a device; one run at a time, as a session on one stream has it."""
 
+    keeps_links = True
+    """For `dpfedge.backend.api.keeps_links`; False where host memory is the device's."""
+
     def __init__(
         self,
         graph: GraphView,
@@ -117,7 +120,9 @@ class PlacedBinding(CpuBinding):
         return self._held.keys() == self._ports.keys() and self._holding.keys() == self._results.keys()
 
     def _place(self, name: str, array: Array, *, written: bool) -> tuple[str, int, int]:
-        holds, hold = self._holding if written else self._held, self._on.memory.hold(array)
+        # what only begins a chain of links is copied once: pinning it would cost more
+        begins = not written and name in self._links.values()
+        holds, hold = self._holding if written else self._held, None if begins else self._on.memory.hold(array)
         if hold is None:
             holds.pop(name, None)
             return super()._place(name, array, written=written)
@@ -140,11 +145,11 @@ class PlacedBinding(CpuBinding):
         if self._options.terminate:
             raise RunCancelled("the run was cancelled", where=self._where)
         self._given.clear()
+        copied = len(self._bound.keys() - self._held.keys())  # a link takes its input from among them
         with self._turn():
             super()._run()
             self._on.memory.wait()
-        self.copies += len(self._bound.keys() - self._held.keys())
-        self.copies += len(self._results.keys() - self._holding.keys() - self._resident)
+        self.copies += copied + len(self._results.keys() - self._holding.keys() - self._resident)
 
 
 def _at_once(stopped: Callable[[], bool]) -> None:

@@ -59,7 +59,9 @@ class Loader:
         else:
             session, captures = self._with_graphs(graph, budget, context, high)
         admit = None if high else pressure.admit
-        return CudaExecutable(graph, session, memory, captures=captures, admit=admit)
+        executable = CudaExecutable(graph, session, memory, captures=captures, admit=admit)
+        executable.keeps_links = memory.own
+        return executable
 
     def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequence[Array]] | None:
         """TensorRT's engines in the form onnxruntime loads them; None without TensorRT."""

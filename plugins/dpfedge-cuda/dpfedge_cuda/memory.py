@@ -64,6 +64,8 @@ class CudaMemory:
 
     def __init__(self, context: Context) -> None:
         self.number, self._context = context.ordinal, context
+        self.own = not (context.facts.get("host_pages") or context.facts.get("integrated"))
+        """Whether the device has memory that the host's is far from."""
 
     def hold(self, array: Array) -> Region | _Everything | None:
         """The device's way to `array` where it lies; None for memory that is no mapping of its own."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpfedge.backend.api import Budget, Capabilities, Device
+from dpfedge.backend.api import Budget, Capabilities, Device, keeps_links
 from dpfedge.binding.bound import BoundModel
 from dpfedge.errors import RunCancelled
 from dpfedge.package.manifest import Graph
@@ -267,6 +267,22 @@ def test_urgency__a_row_of_linked_runs_stays_together(calls: Calls) -> None:
     assert (7, "link", "out", "in") in backend.log
 
 
+def test_urgency__a_new_row_goes_where_it_belongs(calls: Calls) -> None:
+    """When everything that one run hands to the next was given anew; not before."""
+    backend = FakeBackend(priorities=2)
+    call = calls.through(model(backend)).load("g", Budget()).bind()
+    for name in "ab":
+        call.set_input(name, "first")
+        call.link(name.upper(), name)
+    for urgency, renewed in ((7, ""), (0, ""), (0, "a"), (0, "ab"), (0, "")):
+        calls.work = work(urgency=urgency)
+        for name in renewed:
+            call.set_input(name, "anew")
+        call.run()
+    assert [row[0] for row in backend.log if row[1] == "ran"] == [7, 7, 7, 3, 3]
+    assert backend.log.count((3, "in", "b", "anew")) == 1
+
+
 def test_run__of_the_cpu_ends_within_the_graph(calls: Calls, table: Table) -> None:
     """The real thing: onnxruntime stops at the next operator, and the same call is right again afterwards."""
     from dpfedge_cpu import CpuBackend
@@ -355,3 +371,10 @@ def test_step__whose_time_is_over_fails_with_the_deadline(rig: Any, toy: Any) ->
         pass
     (kind, _, data), *_ = rig.got("llm.sink")
     assert (kind, data["type"]) == (Kind.FAILED, "DeadlineExceeded")
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_through__links_stay_where_they_do(calls: Calls, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watched executable says of its device's memory what its own says."""
+    monkeypatch.setattr(FakeExecutable, "keeps_links", keeps, raising=False)
+    assert keeps_links(calls.through(model(FakeBackend())).load("g", Budget())) is keeps

@@ -16,7 +16,7 @@ from dpfedge_cuda.driver import Driver
 from dpfedge_cuda.loading import Loader, check_kernels
 from standing import DEVICE, StandInBackend, fake_providers, stand_in_driver
 
-from dpfedge.backend.api import Budget, Device, GraphView, SealedView
+from dpfedge.backend.api import Budget, Device, GraphView, SealedView, keeps_links
 from dpfedge.backend.fatbin import Kernels
 from dpfedge.errors import BackendError, Unavailable, Unsupported
 from dpfedge.testing.loading import lowered, view
@@ -53,6 +53,15 @@ def test_load__a_stream_for_each_level(graph: GraphView, monkeypatch: pytest.Mon
     for urgency in (0, 3, 4, 7):
         one.load(graph, DEVICE, Budget(urgency=urgency)).close()
     assert seen == [0x1005, 0x1005, 0x1000, 0x1000]
+
+
+@pytest.mark.parametrize(("pages", "keeps"), [("0", True), ("1", False)])
+def test_load__caches_stay_where_the_device_has_memory(
+    graph: GraphView, monkeypatch: pytest.MonkeyPatch, pages: str, keeps: bool
+) -> None:
+    """Grace reads the host's memory as its own."""
+    monkeypatch.setenv("CUDA_HOST_PAGES", pages)
+    assert keeps_links(Loader().load(graph, DEVICE, Budget())) is keeps
 
 
 def test_load__work_that_is_not_urgent_waits_for_memory(graph: GraphView, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,18 @@ from dpfedge.stage.llm.engine import prefill
 TOKENS = [5, 9, 17, 40, 3, 77, 120, 8, 8, 51]
 
 
+@pytest.fixture(name="graph", params=["written in place", "linked"])
+def _graph(graph: Callable[..., Any], request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Both ways to keep keys and values: in memory of this process, and where the device has its own."""
+
+    def load(*args: Any, **more: Any) -> Any:
+        loaded = graph(*args, **more)
+        loaded.keeps_links = request.param == "linked"
+        return loaded
+
+    return load
+
+
 def fresh(graph: Any, tokens: list[int]) -> np.ndarray:
     place = Pool(graph, places=1, chunk=64).take(())
     place.run(tokens)
@@ -106,6 +118,10 @@ def test_pool__fills_a_place_from_the_kept_prefix(graph: Callable[..., Any]) -> 
     assert other.tokens == TOKENS[:6]
     assert list(prefill(other, TOKENS, 64, 99)) == [4]
     np.testing.assert_allclose(other.logits(), fresh(loaded, TOKENS), atol=1e-4)
+    again = Prefix.of(other)
+    for mine, theirs in zip(again.memory, pool.prefix.memory, strict=True):
+        np.testing.assert_allclose(mine[:, :, :6], theirs, atol=1e-5)
+    assert all(array.shape[2] == len(TOKENS) for array in again.memory)
 
 
 def test_place__run_that_fails_forgets(graph: Callable[..., Any]) -> None:
