@@ -37,6 +37,7 @@ def fuse(
 ) -> list[Node]:  # fmt: skip
     """The nodes with chains and epilogues, in an order in which they can run."""
     shapes = sample_shapes(nodes, host, inputs, constants)
+    nodes = [node if node.name in host else _plain(node, shapes, constants) for node in nodes]
     groups = _groups(nodes, host, outputs, shapes, constants)
     made: list[Node] = []
     for index, node in enumerate(nodes):
@@ -46,6 +47,20 @@ def fuse(
         elif group.at == index:
             made.append(_chain(group, nodes, groups, outputs, shapes, constants, dtypes))
     return give_epilogues(made, outputs, shapes, dtypes)
+
+
+_NEUTRAL = {"Add": (0.0, (0, 1)), "Sub": (0.0, (1,)), "Mul": (1.0, (0, 1)), "Div": (1.0, (1,))}
+
+
+def _plain(node: Node, shapes: Shapes, constants: Mapping[str, Array]) -> Node:
+    """`Identity` for a sum with 0 or a product with 1 that changes no shape."""
+    value, places = _NEUTRAL.get(node.op, (0.0, ()))
+    for place in places:
+        array, other = constants.get(node.inputs[place]), node.inputs[1 - place]
+        same = other in shapes and shapes.get(node.outputs[0]) == shapes[other]
+        if array is not None and same and array.size and bool((array == value).all()):
+            return Node("Identity", node.name, (other,), node.outputs, {})
+    return node
 
 
 def is_elementwise(node: Node) -> bool:

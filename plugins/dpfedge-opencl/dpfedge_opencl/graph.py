@@ -65,7 +65,7 @@ class Graph:
     late: frozenset[str] = frozenset()
     """Inputs of which only the sizes are read, and those by nothing that shapes or launches depend on."""
     segments: tuple[Segment, ...] = ()
-    base: list[object] = field(default_factory=list, compare=False)
+    base: dict[str, object] = field(default_factory=dict, compare=False)
     """What `specialise` worked out once for all plans."""
 
     def key(self, shapes: Mapping[str, tuple[int, ...]], shared: frozenset[tuple[str, str]]) -> Key:

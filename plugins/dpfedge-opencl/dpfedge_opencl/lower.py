@@ -18,6 +18,7 @@ from dpfedge_opencl.fuse import fuse
 from dpfedge_opencl.graph import SEGMENT, Constant, Graph, Segment, place, prefix, read, write
 from dpfedge_opencl.lower_onnx import Source, open_source
 from dpfedge_opencl.lower_segments import arrange, lower_segment
+from dpfedge_opencl.lower_simplify import simplify
 from dpfedge_opencl.ops.api import OPS, Node
 from dpfedge_opencl.partition import contents, late_inputs, parts, sort_out
 
@@ -48,10 +49,11 @@ def lower(request: LowerRequest) -> LoweredGraph:
     """Kernels for what this backend has, the CPU plugin for the rest; the same request gives the same bytes."""
     source = open_source(request.onnx, request.name)
     inputs, outputs = graph_ports(source.model, f"graph {request.name}")
+    names = {spec.name for spec in outputs}
+    simplify(source, names, request.features)
     lowering = _Lowering(request, source.constants, source.dtypes)
     places, reasons = sort_out(source.nodes, source.dtypes, source.constants, lowering)
     rows = parts(source.nodes, places)
-    names = {spec.name for spec in outputs}
     late = late_inputs(source.nodes, places, [spec.name for spec in inputs], names)
     order, groups = arrange(source, rows, places, names)
     weights: dict[str, Array] = {}
@@ -74,22 +76,27 @@ def _constants(
     nodes: list[Node], host: frozenset[str], outputs: set[str], source: Source
 ) -> tuple[dict[str, Constant], dict[str, Array]]:
     """(constants that are left, those that kernels read from the package)."""
-    read_by_kernels: dict[str, None] = dict.fromkeys(name for name in source.constants if name in outputs)
-    used: dict[str, None] = {**read_by_kernels}
+    read: dict[str, None] = dict.fromkeys(name for name in source.constants if name in outputs)
+    used: dict[str, None] = {**read}
+    known: set[str] = set()
     for node in nodes:
-        used.update(dict.fromkeys(name for name in node.inputs if name in source.constants))
+        mine = [name for name in node.inputs if name in source.constants]
+        skip = {node.inputs[place] for place in contents(node.op) if place < len(node.inputs)}
+        used.update(dict.fromkeys(mine))
+        known.update(mine if node.name in host else skip)
         if node.name not in host:
-            skip = set(contents(node.op))
-            fresh = [name for place, name in enumerate(node.inputs) if place not in skip and name in source.constants]
-            read_by_kernels.update(dict.fromkeys(fresh))
-        for one in node.attrs.get("inner") or ():
-            used.update(dict.fromkeys(name for name in one[2] if name in source.constants))
+            fresh = [name for place, name in enumerate(node.inputs) if place not in contents(node.op)]
+            read.update(dict.fromkeys(name for name in fresh if name in source.constants))
+        for op, _, inputs, _, _, on_host in node.attrs.get("inner") or ():
+            used.update(dict.fromkeys(name for name in inputs if name in source.constants))
+            places = range(len(inputs)) if on_host else contents(op)
+            known.update(inputs[place] for place in places if place < len(inputs))
     found, weights = {}, {}
     for name in used:
         array = source.constants[name]
-        weight = name in read_by_kernels and array.size > 1
-        small = array.nbytes < WEIGHT_MIN_BYTES or (not weight and array.dtype.kind in "iub")
-        data = array.tobytes() if small else None
+        weight = name in read and array.size > 1
+        inline = name in known or array.size == 1 or (name in read and array.nbytes < WEIGHT_MIN_BYTES)
+        data = array.tobytes() if inline else None
         found[name] = Constant(source.dtypes[name], array.shape, data, ("", 0, 0) if weight else None)
         if weight:
             weights[name] = array

@@ -14,7 +14,7 @@ from dpfedge_opencl.memoryplan import assign
 from dpfedge_opencl.ops.api import Value
 from dpfedge_opencl.plan import CpuCall, Home, Launch, Slot
 
-__all__ = ["Placing", "Root"]
+__all__ = ["Placing", "Root", "outermost"]
 
 _ALIGN = 64
 
@@ -31,9 +31,20 @@ class Root:
     """The graph's output that it is; "" for none."""
     fixed: Slot | None = None
     """Its place, once that is settled."""
+    inside: tuple[Root, int] | None = None
+    """The memory that it is a part of, and where in it."""
     first: int = -1
     """The steps it lives from and to."""
     last: int = -1
+
+
+def outermost(root: Root) -> tuple[Root, int]:
+    """The memory that holds a root, and where in it that begins."""
+    at = 0
+    while root.inside is not None:
+        root, more = root.inside
+        at += more
+    return root, at
 
 
 class Placing:
@@ -63,7 +74,7 @@ class Placing:
             for name in step.inputs + step.outputs if isinstance(step, CpuCall) else step.names:
                 names[name] = None
                 found = roots.get(name)
-                if found is not None and (root := found[0]).fixed is None:
+                if found is not None and (root := outermost(found[0])[0]).fixed is None:
                     if root.first < 0:
                         root.first = index
                         mine.append(root)
@@ -71,8 +82,8 @@ class Placing:
         for name in unknown:
             names.pop(name, None)
         for name in kept:
-            if (found := roots.get(name)) is not None and found[0].fixed is None:
-                found[0].last = len(steps)
+            if (found := roots.get(name)) is not None and (root := outermost(found[0])[0]).fixed is None:
+                root.last = len(steps)
         arena = self._assign([root for root in mine if root.name not in unknown])
         names.update((name, None) for name in outputs if name in self._values)
         return {name: slot for name in names if (slot := self._slot(name)) is not None}, arena
@@ -97,6 +108,9 @@ class Placing:
         if found is None:
             return Slot("plan", self._data(name), value.dtype, value.shape, "", self._stretch)
         root, offset = found
+        if root.inside is not None:
+            root, more = outermost(root)
+            offset += more
         if root.fixed is None:
             if root.output:
                 return Slot("output", offset, value.dtype, value.shape, root.output)

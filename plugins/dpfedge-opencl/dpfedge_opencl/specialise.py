@@ -19,7 +19,7 @@ from dpfedge_opencl.hostvalues import evaluate
 from dpfedge_opencl.ops.api import OPS, Facts, Node, Value
 from dpfedge_opencl.ops.copies import copy_args
 from dpfedge_opencl.plan import CpuCall, Kernel, Launch, Plan, Scalar, Slot, Tensor
-from dpfedge_opencl.planning import Placing, Root
+from dpfedge_opencl.planning import Placing, Root, outermost
 from dpfedge_opencl.specialise_state import Memo, Record, State, constants_of
 
 __all__ = ["specialise"]
@@ -102,6 +102,9 @@ class _Walk:
             state.values[name], state.contents[name] = value, array
         for output, input, offset, answer in record.aliases:
             if self._lay(output, input, offset) is not answer:
+                return False
+        for output, input, offset, answer in record.parts:
+            if self._lay_within(output, input, offset) is not answer:
                 return False
         self._aware |= record.aware
         self._steps += record.launches
@@ -190,11 +193,36 @@ class _Walk:
         root, at = state.roots[input]
         wanted = state.values[output]
         if output in self._outputs:
-            whole = root.home == "arena" and root.fixed is None and root.output in ("", output)
+            free = root.home == "arena" and root.fixed is None and root.inside is None
+            whole = free and root.output in ("", output)
             if not whole or at + offset or root.size != _bytes(wanted.dtype, wanted.shape):
                 return root.home == "input" and (output, root.name) in state.shared and not at + offset
             root.output = output
         state.roots[output] = (root, at + offset)
+        return True
+
+    def within(self, output: str, input: str, offset: int) -> bool:
+        """Lay the memory of `input` into that of `output`, which is new; False where it lies somewhere already."""
+        answer = self._lay_within(output, input, offset)
+        self._record.parts.append((output, input, offset, answer))
+        return answer
+
+    def _lay_within(self, output: str, input: str, offset: int) -> bool:
+        roots = self._state.roots
+        part, at = roots.get(input, (None, 0))
+        whole = roots[output][0]
+        if (
+            part is None
+            or at
+            or part.home != "arena"
+            or part.fixed is not None
+            or part.output
+            or part.inside is not None
+        ):
+            return False
+        if part is outermost(whole)[0] or part.size != _size(self._state.values[input]):
+            return False
+        part.inside = (whole, offset)
         return True
 
     def _rename(self, output: str, input: str) -> bool:
@@ -334,6 +362,10 @@ class _Late:
 
 def _bytes(dtype: str, shape: Sequence[int]) -> int:
     return math.prod(shape) * DTYPE_BYTES[dtype]
+
+
+def _size(value: Value) -> int:
+    return _bytes(value.dtype, value.shape)
 
 
 def _dtype_of(array: Array) -> str:

@@ -26,9 +26,8 @@ _KEPT = 4  # shapes of a node that are remembered: those of a step, of a prompt,
 
 def constants_of(graph: Graph) -> State:
     """What every plan of a graph begins with; made once."""
-    if graph.base:
-        found = graph.base[0]
-        assert isinstance(found, State)
+    found = graph.base.get("constants")
+    if isinstance(found, State):
         return found
     state = State({}, {}, {}, frozenset())
     for name, one in graph.constants.items():
@@ -40,7 +39,7 @@ def constants_of(graph: Graph) -> State:
             section, offset, _ = one.place
             fixed = Slot("weight", offset, one.dtype, one.shape, section)
             state.roots[name] = (Root("weight", section, fixed=fixed), 0)
-    graph.base.append(state)
+    graph.base["constants"] = state
     return state
 
 
@@ -70,6 +69,8 @@ class Record:
     constants: list[tuple[str, Value, Array]] = field(default_factory=list)
     aliases: list[tuple[str, str, int, bool]] = field(default_factory=list)
     """Views it asked for, and the answers."""
+    parts: list[tuple[str, str, int, bool]] = field(default_factory=list)
+    """Inputs it asked to be written into its output, and the answers."""
     aware: set[str] = field(default_factory=set)
     launches: list[Launch] = field(default_factory=list)
 
@@ -88,12 +89,10 @@ class Memo:
     @staticmethod
     def of(graph: Graph, facts: Facts) -> Memo:
         """The one that belongs to the graph and the device."""
-        for one in graph.base:
-            if isinstance(one, Memo) and one.facts is facts:
-                return one
-        made = Memo(graph, facts)
-        graph.base[1:] = [made]
-        return made
+        found = graph.base.get("memo")
+        if not isinstance(found, Memo) or found.facts is not facts:
+            found = graph.base["memo"] = Memo(graph, facts)
+        return found
 
     def key(self, inputs: Sequence[Value | None], shared: frozenset[tuple[str, str]]) -> _Key:
         """What an operator's answers depend on; contents that the host worked out are among it."""

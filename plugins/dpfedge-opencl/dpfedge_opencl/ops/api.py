@@ -85,6 +85,9 @@ class Emitting(Protocol):
 
         It can never be when both are ports of the graph, or the output is a port and the input a weight."""
 
+    def within(self, output: str, input: str, offset: int) -> bool:
+        """Ask that `input`, computed by another node, be written into `output` from byte `offset` on from the start."""
+
     def shares(self, output: str, input: str) -> bool:
         """Whether the caller bound both to the same memory (a key/value cache written in place)."""
 

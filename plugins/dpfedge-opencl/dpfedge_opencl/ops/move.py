@@ -147,12 +147,16 @@ class Concat(Moving):
         return [(first.dtype, (*first.shape[:axis], sum(one[axis] for one in sizes), *first.shape[axis + 1 :]))]
 
     def emit(self, node: Node, to: Emitting) -> None:
-        """One walk for each input."""
+        """One walk for each input that was not written to its place at once."""
         out = to.value(node.outputs[0])
         axis = axis_of(node.attrs["axis"], len(out.shape))
         whole, start = contiguous(out.shape), 0
+        apart = math.prod(out.shape[:axis]) == 1
         for name in node.inputs:
             part = to.value(name)
+            if apart and to.within(out.name, name, start * DTYPE_BYTES[out.dtype]):
+                start += part.shape[axis] * whole[axis]
+                continue
             move(to, name, out.name, out.dtype, part.shape, contiguous(part.shape), whole, 0, start)
             start += part.shape[axis] * whole[axis]
 

@@ -98,3 +98,12 @@ def test_range_and_constant_of_shape__follow_from_sizes() -> None:
     made = model(nodes, [port("x", ["a", "b"])], [port("y", ["a", "b"])], {"zero": np.array(0), "one": np.array(1)})
     compare(made, x=np.ones((3, 5), np.float32))
     compare(made, x=np.ones((2, 2), np.float32))
+
+
+def test_concat__inputs_are_written_where_they_belong() -> None:
+    """No launch, where the parts lie in one piece; an input that stands twice is copied once."""
+    nodes = [node("Exp", "x", "a"), node("Concat", "a x a", "y", axis=1)]
+    made = model(nodes, [port("x", [1, 3])], [port("y", [1, 9])])
+    entries = [one.kernel.entry for one in plan_of(graph_of(made), x=(1, 3)).steps if isinstance(one, Launch)]
+    assert entries == ["chain", "move", "move"]
+    compare(made, x=np.array([[0, 1, 2]], np.float32))
