@@ -31,14 +31,17 @@ def add_action(actions: Any) -> None:
 
 def fingerprint(args: argparse.Namespace) -> int:
     """Look once and print."""
+    from dpfedge.backend.registry import Registry
     from dpfedge.hardware.fingerprint import read_prints
     from dpfedge.hardware.source.root import Root
     from dpfedge.hardware.sysroot import machine_root
+    from dpfedge.routing.devices import told_facts
     from dpfedge.routing.fingerprint import Privacy
     from dpfedge.routing.fingerprint import fingerprint as make
 
     with machine_root(args.sysroot) as root:
-        made = make(read_prints(Root(root)), Privacy.PLAIN if args.plain else Privacy.ANONYMOUS)
+        told = told_facts(Registry.load()) if args.sysroot == "/" else {}
+        made = make(read_prints(Root(root), told), Privacy.PLAIN if args.plain else Privacy.ANONYMOUS)
     print(json.dumps(made.figures(), indent=2) if args.json else "\n".join(_lines(made)))
     return 0
 

@@ -122,6 +122,8 @@ class _Routes:
 
     async def begin(self, provider: Provider, app: Starlette) -> dict[str, Any]:
         """Sample, publish, and answer for it, beside the event loop; what there is to say."""
+        from dpfedge.backend.registry import Registry
+        from dpfedge.routing.devices import told_facts
         from dpfedge.routing.fingerprint import Fingerprints, Privacy
         from dpfedge.routing.log import RouteLog
         from dpfedge.routing.publication import server_path
@@ -140,7 +142,8 @@ class _Routes:
 
         provider.replaced.add(follow)
         if self._privacy != "off":
-            app.state.fingerprints = self._stack.enter_context(Fingerprints(Privacy(self._privacy)))
+            told = await asyncio.to_thread(lambda: told_facts(Registry.load()))
+            app.state.fingerprints = self._stack.enter_context(Fingerprints(Privacy(self._privacy), told=told))
         names, table = list(instances.router.health_map()), instances.path
         return {"instances": ", ".join(names), "table": table and str(table), "problem": instances.problem}
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from dpfedge.hardware.accelerators import Accelerator
 from dpfedge.hardware.probe import Machine, probe_root
 from dpfedge.hardware.source.aer import read_errors
 from dpfedge.hardware.source.root import Root, label
 
-__all__ = ["FIELDS", "DevicePrint", "read_prints"]
+__all__ = ["FIELDS", "DevicePrint", "Told", "read_prints"]
 
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _SPEED = re.compile(r"([0-9]{1,4})(?:\.([0-9]))? GT/s")
@@ -48,13 +49,24 @@ class DevicePrint:
     serial: str | None
 
 
+Told = Mapping[str, Mapping[str, Any]]
+"""PCI address → what a driver tells: `serial`, `firmware`, `memory_bytes`, as far as it does."""
+
 FIELDS = tuple(field.name for field in fields(DevicePrint))
 
 
-def read_prints(root: Root) -> tuple[DevicePrint, ...]:
-    """The CPU, then every accelerator in the order of `Machine.accelerators`."""
+def read_prints(root: Root, told: Told | None = None) -> tuple[DevicePrint, ...]:
+    """The CPU, then every accelerator in the order of `Machine.accelerators`; `told` fills what no file tells."""
     machine = probe_root(root)
-    return (_of_cpu(root, machine), *(_of(root, machine, one) for one in machine.accelerators))
+    prints = (_of_cpu(root, machine), *(_of(root, machine, one) for one in machine.accelerators))
+    rows = [None, *((told or {}).get(one.place) for one in machine.accelerators)]
+    return tuple(one if row is None else _filled(one, row) for one, row in zip(prints, rows, strict=True))
+
+
+def _filled(one: DevicePrint, told: Mapping[str, Any]) -> DevicePrint:
+    """What the driver tells, a serial number above all, where files do not; a card's own is better than an id of it."""
+    empty = {name: told[name] for name in ("firmware", "memory_bytes") if getattr(one, name) is None and told.get(name)}
+    return replace(one, **empty, serial=told.get("serial") or one.serial)
 
 
 def _of_cpu(root: Root, machine: Machine) -> DevicePrint:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Registry
@@ -18,8 +19,9 @@ from dpfedge.routing.health import Health, Rule
 from dpfedge.routing.instances import Instance
 from dpfedge.routing.sampling import Source, of_device
 
-__all__ = ["device_sources", "look", "pci_addresses"]
+__all__ = ["device_sources", "look", "pci_addresses", "told_facts"]
 
+_TOLD = {"vbios": "firmware", "uuid": "serial", "serial": "serial"}  # a later one counts
 _PCI = "pci"  # of a device's facts: the address of its function, where it has one
 
 
@@ -39,6 +41,23 @@ def _devices(backend: Backend, root: Path) -> Sequence[Device]:
         return backend.devices(root)
     except Unavailable:  # a backend whose driver is not here has no instances; `dpfedge backends` tells why
         return ()
+
+
+def told_facts(registry: Registry, root: Path = Path("/")) -> dict[str, dict[str, Any]]:
+    """PCI address → what drivers tell of a device beyond the kernel's files: `serial`, `firmware`, `memory_bytes`.
+
+    A card that is split tells of the whole: its memory is that of its parts together.
+    """
+    told: dict[str, dict[str, Any]] = {}
+    for name in registry.names():
+        found: dict[str, dict[str, Any]] = {}
+        for device in _devices(registry.get(name), root):
+            if address := str(device.facts.get(_PCI) or ""):
+                row = found.setdefault(address, {"memory_bytes": 0})
+                row["memory_bytes"] += device.memory_bytes
+                row |= {field: str(device.facts[key]) for key, field in _TOLD.items() if device.facts.get(key)}
+        told = found | told
+    return told
 
 
 def pci_addresses(device: Device, root: Root) -> list[str]:

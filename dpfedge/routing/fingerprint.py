@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import cbor2
 
-from dpfedge.hardware.fingerprint import DevicePrint, read_prints
+from dpfedge.hardware.fingerprint import DevicePrint, Told, read_prints
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing.salt import DailySalt, Moment, now
 
@@ -86,9 +86,13 @@ class Fingerprints:
 
     def __init__(
         self, privacy: Privacy = Privacy.ANONYMOUS, *, root: Root | None = None, salts: DailySalt | None = None,
-        clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        told: Told | None = None, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:  # fmt: skip
-        """The first one is made at once, by that thread too; `clock` counts seconds, suspended ones as well."""
+        """The first one is made at once, by that thread too. `told`: what drivers tell (`devices.told_facts`), once.
+
+        `clock` counts seconds, suspended ones as well.
+        """
+        self._told = told
         self._privacy, self._root, self._salts, self._clock = privacy, root or Root(), salts or DailySalt(), clock
         self._made: tuple[float, Fingerprint] | None = None
         self._ended = threading.Event()
@@ -110,7 +114,7 @@ class Fingerprints:
     def make(self) -> Fingerprint:
         """Look at the machine now."""
         began = self._clock()
-        made = fingerprint(read_prints(Root(self._root.path)), self._privacy, self._salts)
+        made = fingerprint(read_prints(Root(self._root.path), self._told), self._privacy, self._salts)
         self._made = began, made
         return made
 

@@ -60,6 +60,17 @@ def test_prints__of_a_card_on_the_bus(h100: Path) -> None:
     assert (second.link_width, second.link_speed, second.aer_corrected, second.serial) == (None, None, None, None)
 
 
+def test_prints__what_drivers_tell_where_files_do_not(h100: Path) -> None:
+    """The card's own serial number before the driver's id of it; firmware and memory only where they are missing."""
+    told = {
+        "0000:18:00.0": {"serial": "1654", "firmware": "other", "memory_bytes": 80 << 30},
+        "0000:2a:00.0": {"firmware": "96.00.61.00.02", "memory_bytes": 0}, "0000:ff:00.0": {"serial": "no such"},
+    }  # fmt: skip
+    _, first, second = read_prints(Root(h100), told)
+    assert (first.serial, first.firmware, first.memory_bytes) == ("1654", "96.00.61.00.01", 80 << 30)
+    assert (second.serial, second.firmware, second.memory_bytes) == (None, "96.00.61.00.02", None)
+
+
 @pytest.mark.parametrize(
     ("text", "speed"), [("2.5 GT/s", 2500), ("Unknown", None), ("", None), ("64.0 GT/s PCIe", 64000)]
 )

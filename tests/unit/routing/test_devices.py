@@ -10,7 +10,7 @@ from dpfedge.backend.api import Device, Health
 from dpfedge.backend.registry import Registry
 from dpfedge.errors import BackendError, Unavailable
 from dpfedge.hardware.source.root import Root
-from dpfedge.routing.devices import device_sources, look, pci_addresses
+from dpfedge.routing.devices import device_sources, look, pci_addresses, told_facts
 from dpfedge.routing.health import Sample
 from dpfedge.routing.instances import Instance
 
@@ -72,6 +72,24 @@ def test_pci_addresses__the_device_and_its_bridge(tmp_path: Path) -> None:
     facts: list[dict[str, str]] = [{"pci": "0000:01:00.0"}, {"pci": "0000:00:02.0"}, {"pci": "0000:03:00.0"}, {}]
     found = [pci_addresses(Device("made:0", *kind, facts=one), Root(tmp_path)) for one in facts]
     assert found == [["0000:01:00.0", "0000:00:01.0"], ["0000:00:02.0"], ["0000:03:00.0"], []]
+
+
+def test_told_facts__of_cards_whole_and_split(tmp_path: Path) -> None:
+    """By address: the serial number before the id, memory of all parts; who is not on the bus is left out."""
+
+    class Split(Made):
+        facts: Any = (
+            {"pci": "0000:01:00.0", "uuid": "GPU-1", "vbios": "96.0", "part": "gi1/ci0"},
+            {"pci": "0000:01:00.0", "part": "gi2/ci0"},
+            {"pci": "0000:02:00.0", "uuid": "GPU-2", "serial": 165},
+            {},
+        )
+
+    registry: Any = Split()
+    assert told_facts(registry, tmp_path) == {
+        "0000:01:00.0": {"memory_bytes": 2, "firmware": "96.0", "serial": "GPU-1"},
+        "0000:02:00.0": {"memory_bytes": 1, "serial": "165"},
+    }
 
 
 def test_look__healthy_worn_out_and_silent() -> None:
