@@ -23,9 +23,9 @@ __kernel void attend(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(ends), TENSOR(y), c
     if (t >= count || h >= heads) return;
     const int end = END(b);
     // a prompt that is shorter than the others of its batch is padded on the right
-    const int start = max(end - count, 0);
-    const int stop = CAUSAL ? min(start + t + 1, end) : end;
-    const int first = CAUSAL && window > 0 ? max(start + t + 1 - window, 0) : 0;
+    const int start = MOST(end - count, 0);
+    const int stop = CAUSAL ? LEAST(start + t + 1, end) : end;
+    const int first = CAUSAL && window > 0 ? MOST(start + t + 1 - window, 0) : 0;
     __global float *Y = AS(float, y) + (((size_t)b * count + t) * heads + h) * HEAD;
     if (start + t >= end && GROUPED) {
         for (int i = 0; i < HEAD; i++) Y[i] = 0.f;
@@ -42,11 +42,11 @@ __kernel void attend(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(ends), TENSOR(y), c
     }
     float most = -INFINITY, sum = 0.f;
     for (int key = first; key < stop; key += KEYS) {
-        const int have = min(KEYS, stop - key);
+        const int have = LEAST(KEYS, stop - key);
         float score[KEYS];
 #pragma unroll
         for (int j = 0; j < KEYS; j++) {
-            __global const float *row = K + (size_t)min(key + j, stop - 1) * kt;
+            __global const float *row = K + (size_t)LEAST(key + j, stop - 1) * kt;
             VF dot = query[0] * LOADV(row);
 #pragma unroll
             for (int p = 1; p < PARTS; p++) dot = query[p] * LOADV(row + p * V) + dot;
@@ -67,7 +67,7 @@ __kernel void attend(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(ends), TENSOR(y), c
         for (int p = 0; p < PARTS; p++) acc[p] *= kept;
 #pragma unroll
         for (int j = 0; j < KEYS; j++) {
-            __global const float *row = W + (size_t)min(key + j, stop - 1) * kt;
+            __global const float *row = W + (size_t)LEAST(key + j, stop - 1) * kt;
             const float weight = ((const float *)&share)[j];
             sum += weight;
 #pragma unroll
@@ -87,7 +87,7 @@ __kernel void store(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(ends), TENSOR(cos), 
                     const int wide) {
     const int t = get_global_id(0), h = get_global_id(1), b = get_global_id(2);
     if (t >= count || h >= heads + 2 * groups) return;
-    const int end = AS(const int, ends)[b] + 1, at = max(end - count, 0) + t;
+    const int end = AS(const int, ends)[b] + 1, at = MOST(end - count, 0) + t;
     const size_t token = (size_t)b * count + t;
     __global const float *from;
     __global float *to;
@@ -119,20 +119,21 @@ __kernel void store(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(ends), TENSOR(cos), 
 #endif
 
 #ifdef APPEND
-// present [b, heads, past + count, HEAD] = past [b, heads, past, HEAD], then x at b * xb + t * xt + h * xh
-__kernel void append(TENSOR(old), TENSOR(x), TENSOR(to), const int heads, const int past, const int count,
-                     const long xb, const int xt, const int xh) {
-    const int h = get_global_id(0), b = get_global_id(1);
+// present [b, heads, past + count, HEAD] = past [b, heads, past, HEAD], then x at b * xb + t * xt + h * xh; of keys and
+// of values (dimension 2)
+__kernel void append(TENSOR(old_keys), TENSOR(old_values), TENSOR(keys), TENSOR(values), TENSOR(all_keys),
+                     TENSOR(all_values), const int heads, const int past, const int count, const long xb, const int xt,
+                     const int xh) {
+    const int h = get_global_id(0), b = get_global_id(1), value = get_global_id(2);
     if (h >= heads) return;
     const size_t head = (size_t)b * heads + h;
-    __global float *T = AS(float, to) + head * (past + count) * HEAD;
-    __global const float *O = AS(const float, old) + head * past * HEAD;
+    __global float *T = (value ? AS(float, all_values) : AS(float, all_keys)) + head * (past + count) * HEAD;
+    __global const float *O = (value ? AS(const float, old_values) : AS(const float, old_keys)) + head * past * HEAD;
     for (int i = 0; i < past * HEAD; i++) T[i] = O[i];
     T += (size_t)past * HEAD;
-    for (int t = 0; t < count; t++) {
-        __global const float *X = AS(const float, x) + b * xb + (size_t)t * xt + (size_t)h * xh;
-        for (int i = 0; i < HEAD; i++) T[t * HEAD + i] = X[i];
-    }
+    __global const float *X = (value ? AS(const float, values) : AS(const float, keys)) + b * xb + (size_t)h * xh;
+    for (int t = 0; t < count; t++)
+        for (int i = 0; i < HEAD; i++) T[t * HEAD + i] = X[(size_t)t * xt + i];
 }
 #endif
 
@@ -144,10 +145,10 @@ __kernel void turn_heads(TENSOR(x), TENSOR(at), TENSOR(cos), TENSOR(sin), TENSOR
     const int t = get_global_id(0), b = get_global_id(2);
     if (t >= count || b >= batch) return;
     const long place = positions == 1 ? AS(const POSITION, at)[0] + t : AS(const POSITION, at)[b * count + t];
-    const int row = (int)clamp(place, (long)0, (long)table - 1), half_wide = wide / 2;
+    const int row = (int)WITHIN(place, (long)0, (long)table - 1), half_wide = wide / 2;
     __global const float *c = AS(const float, cos) + (size_t)row * half_wide;
     __global const float *s = AS(const float, sin) + (size_t)row * half_wide;
-    const int last = min((int)(get_global_id(1) + 1) * each, heads);
+    const int last = LEAST((int)(get_global_id(1) + 1) * each, heads);
     for (int h = get_global_id(1) * each; h < last; h++) {
         const size_t first = b * xb + (size_t)t * xt + (size_t)h * xh;
         __global const float *X = AS(const float, x) + first;

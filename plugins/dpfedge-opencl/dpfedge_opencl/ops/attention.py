@@ -158,9 +158,7 @@ class MultiHeadAttention:
         inner = (heads * new * head, head, new * head) if len(key.shape) == 4 else (new * heads * head, *token)
         sources = list(node.inputs[1:3])
         if past is not None or any(node.outputs[1:]):
-            for index in (0, 1):
-                size = (batch, heads, head, old, new)
-                sources[index] = self._append(node, to, index, sources[index], size, inner)
+            sources = self._append(node, to, sources, (batch, heads, head, old, new), inner)
             inner = (heads * (old + new) * head, head, (old + new) * head)
         count = query.shape[1]
         if batch and count:
@@ -171,13 +169,13 @@ class MultiHeadAttention:
             )  # fmt: skip
 
     def _append(
-        self, node: Node, to: Emitting, index: int, x: str, size: tuple[int, ...], strides: tuple[int, int, int]
-    ) -> str:
-        batch, heads, head, old, new = size
-        name = node.outputs[1 + index] if len(node.outputs) > 1 + index else ""
-        name = name or to.scratch("f32", (batch, heads, old + new, head))
+        self, node: Node, to: Emitting, new: Sequence[str], size: tuple[int, ...], strides: tuple[int, int, int]
+    ) -> list[str]:
+        batch, heads, head, old, count = size
+        given = [*node.outputs[1:], "", ""][:2]
+        present = [name or to.scratch("f32", (batch, heads, old + count, head)) for name in given]
         made = kernel("attention", "append", to.facts, HEAD=head, V=1, APPEND=1)
-        past = node.inputs[6 + index] if old else x
-        numbers: list[Scalar] = [i32(heads), i32(old), i32(new), i64(strides[0]), i32(strides[1]), i32(strides[2])]
-        launch(to, made, [*tensors((past, x, name)), *numbers], (heads, batch))
-        return name
+        past = node.inputs[6:8] if old else new
+        numbers: list[Scalar] = [i32(heads), i32(old), i32(count), i64(strides[0]), i32(strides[1]), i32(strides[2])]
+        launch(to, made, [*tensors((*past, *new, *present)), *numbers], (heads, batch, 2), (64, 1, 1))
+        return present

@@ -41,7 +41,7 @@ __kernel void bytes_gemm(TENSOR(a), TENSOR(b), TENSOR(a_scale), TENSOR(a_zero), 
     VI acc[MR][NR];
 #pragma unroll
     for (int i = 0; i < MR; i++) {
-        row[i] = AS(const uchar, a) + (size_t)min(m0 + i, M - 1) * K;
+        row[i] = AS(const uchar, a) + (size_t)LEAST(m0 + i, M - 1) * K;
 #pragma unroll
         for (int j = 0; j < NR; j++) acc[i][j] = (VI)(0);
     }
@@ -83,7 +83,7 @@ __kernel void bytes_gemm(TENSOR(a), TENSOR(b), TENSOR(a_scale), TENSOR(a_zero), 
 #endif
 #pragma unroll
         for (int j = 0; j < NR; j++) {
-            const int n = n0 + j * V, have = m0 + i < M ? min(V, N - n) : 0;
+            const int n = n0 + j * V, have = m0 + i < M ? LEAST(V, N - n) : 0;
             if (have <= 0) continue;
             const size_t at = (size_t)(m0 + i) * N + n;
             VI whole_sum = acc[i][j] - zero * LOADVI(AS(const int, b_sums) + n);
@@ -119,11 +119,8 @@ inline float even(const float x) {
     return moved - 12582912.f;
 }
 
-// Smallest and largest of each piece of EACH elements
-__kernel void range(TENSOR(x), TENSOR(pieces), const int count) {
-    const int piece = get_global_id(0), first = piece * EACH, end = min(first + EACH, count);
-    if (first >= count) return;
-    __global const float *X = AS(const float, x);
+// Smallest and largest of zero and X[first .. end)
+inline float2 least_and_most(__global const float *X, const int first, const int end) {
     float least = 0.f, most = 0.f;
     int i = first;
     if (end - first >= V) {
@@ -143,19 +140,31 @@ __kernel void range(TENSOR(x), TENSOR(pieces), const int count) {
         least = X[i] < least ? X[i] : least;
         most = X[i] > most ? X[i] : most;
     }
-    AS(float, pieces)[2 * piece] = least;
-    AS(float, pieces)[2 * piece + 1] = most;
+    return (float2)(least, most);
 }
 
-// Codes of a piece, 8 bits over the whole range; the first item stores scale and zero
+__kernel void range(TENSOR(x), TENSOR(pieces), const int count) {
+    const int piece = get_global_id(0), first = piece * EACH, end = LEAST(first + EACH, count);
+    if (first >= count) return;
+    const float2 found = least_and_most(AS(const float, x), first, end);
+    AS(float, pieces)[2 * piece] = found.s0;
+    AS(float, pieces)[2 * piece + 1] = found.s1;
+}
+
+// Codes of a piece, 8 bits over the whole range; the first item stores scale and zero. A single piece needs no `range`.
 __kernel void codes(TENSOR(x), TENSOR(pieces), TENSOR(y), TENSOR(scale), TENSOR(zero), const int count,
                     const int number) {
-    const int first = get_global_id(0) * EACH, end = min(first + EACH, count);
+    const int first = get_global_id(0) * EACH, end = LEAST(first + EACH, count);
     if (first >= count) return;
     float least = 0.f, most = 0.f;
-    for (int p = 0; p < number; p++) {
-        least = min(least, AS(const float, pieces)[2 * p]);
-        most = max(most, AS(const float, pieces)[2 * p + 1]);
+    if (number == 1) {
+        const float2 found = least_and_most(AS(const float, x), 0, count);
+        least = found.s0;
+        most = found.s1;
+    }
+    for (int p = 0; number > 1 && p < number; p++) {
+        least = LEAST(least, AS(const float, pieces)[2 * p]);
+        most = MOST(most, AS(const float, pieces)[2 * p + 1]);
     }
     float step = (most - least) / 255.f;
     if (step == 0.f) step = 1.f;
@@ -192,7 +201,7 @@ __kernel void to_codes(TENSOR(x), TENSOR(scale), TENSOR(zero), TENSOR(y), const 
     const float z = HAS_ZERO ? (float)AS(const TYPE, zero)[c] : 0.f;
     for (size_t i = (size_t)row * inner; i < (size_t)(row + 1) * inner; i++) {
         const float v = rint(AS(const float, x)[i] / s) + z;
-        AS(TYPE, y)[i] = (TYPE)(v < LEAST ? LEAST : v > MOST ? MOST : v);
+        AS(TYPE, y)[i] = (TYPE)(v < LOWEST ? LOWEST : v > HIGHEST ? HIGHEST : v);
     }
 }
 #endif

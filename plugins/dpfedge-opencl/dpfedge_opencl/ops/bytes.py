@@ -130,7 +130,7 @@ class ByteProduct:
         self._product(node, to, m, (a, codes, a_scale or scale, a_zero, scale, zeros, sums, bias, *extras))
 
     def _product(self, node: Node, to: Emitting, m: int, names: Sequence[str]) -> None:
-        attrs, lanes, rows = node.attrs, vector(to.facts, node.attrs["panel"]), rows_of_tile(to, m)
+        attrs, lanes, rows = node.attrs, vector(to.facts, node.attrs["panel"]), rows_of_tile(to.facts, m)
         made = kernel(
             "bytes", "bytes_gemm", to.facts, MR=rows, NR=attrs["panel"] // lanes, V=lanes, ZEROS_B=attrs["zeros"],
             SIGNED_A=int(to.value(names[0]).dtype == "i8"), BIAS=int(bool(names[7])),

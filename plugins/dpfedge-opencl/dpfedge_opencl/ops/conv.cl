@@ -15,7 +15,7 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
     const int m0 = get_global_id(0) * MR;
     int q0 = get_global_id(1) * (NR * V), z = get_global_id(2), rest = 0;
     if (m0 >= OC || q0 >= Q) return;
-    if (shift) q0 = min(q0, Q - NR * V); // the planes are the input itself: nothing may be read past their end
+    if (shift) q0 = LEAST(q0, Q - NR * V); // the planes are the input itself: nothing may be read past their end
 #if PHASED
     rest = z % (UH * UW);
     z /= UH * UW;
@@ -58,7 +58,7 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
         __global float *Y = AS(float, y) + channel;
 #pragma unroll
         for (int j = 0; j < NR; j++) {
-            int q = q0 + j * V, have = m0 + i < OC ? min(V, Q - q) : 0;
+            int q = q0 + j * V, have = m0 + i < OC ? LEAST(V, Q - q) : 0;
             if (have <= 0) continue;
             VF v = acc[i][j];
 #if BIAS
@@ -86,7 +86,7 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
             float lane[V];
             STOREP(v, lane);
             for (int l = 0; l < have;) { // one piece of a row after another
-                const int run = min(OW - column, have - l);
+                const int run = LEAST(OW - column, have - l);
                 if (run > 0) {
                     const size_t at = (size_t)row * OW + column;
                     const VF v = load_private(lane + l, run);
@@ -117,7 +117,7 @@ __kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y),
     int at[FEW];
 #pragma unroll
     for (int p = 0; p < FEW; p++) {
-        const int one = min(p0 + p, area - 1);
+        const int one = LEAST(p0 + p, area - 1);
         at[p] = (one / OW) * PW + one % OW;
         acc[p] = (VF)(0.f);
     }
@@ -137,7 +137,7 @@ __kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y),
         }
         for (h_rest += DH; h_rest >= SH; h_rest -= SH) h_whole++;
     }
-    const int have = min(V, OC - m0);
+    const int have = LEAST(V, OC - m0);
 #if BIAS
     const VF add = LOADN(AS(const float, bias) + g * OC + m0, have);
 #else
@@ -147,7 +147,7 @@ __kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y),
 #pragma unroll
     for (int p = 0; p < FEW; p++) STOREP(acc[p] + add, lane[p]);
     for (int i = 0; i < have; i++)
-        for (int p = 0; p < min(FEW, area - p0); p++) {
+        for (int p = 0; p < LEAST(FEW, area - p0); p++) {
             const size_t to = ((size_t)z * OC + m0 + i) * area + p0 + p;
             const VF v = (VF)(lane[p][i]);
             EXTRA_LOAD(to, g * OC + m0 + i, 1)

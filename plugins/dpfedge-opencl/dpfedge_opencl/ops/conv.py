@@ -32,8 +32,8 @@ from dpfedge_opencl.ops.windows import Window, window
 __all__ = ["Planes", "channels_of_tile", "pack_taps", "planes", "positions_of_tile"]
 
 _ALIGN = 16
-_FEW = 12
-"""Output positions up to which vectors hold channels."""
+_FEW = (1, 4, 9, 12)
+"""Output positions up to which vectors hold channels, and how many an item makes then."""
 
 
 def channels_of_tile(arch: str, channels: int) -> int:
@@ -128,12 +128,38 @@ class Conv:
             _convolve(to, node, found, value.shape[:2], (x, own[1], bias or x, *more, output), bool(bias))
 
 
+def _each_by_itself(
+    to: Emitting, node: Node, found: Window, batch: Sequence[int], names: Sequence[str], biased: bool
+) -> None:
+    """A depthwise convolution where a CPU can leave out lanes of a vector: no copy with borders is needed."""
+    rows = min(4, found.result[0])
+    made = kernel(
+        "depthwise", "depthwise", to.facts, ROWS=rows, KW=found.kernel[1], SW=found.strides[1], BIAS=int(biased),
+        **epilogue_options(node, "channel", vector(to.facts)),
+    )  # fmt: skip
+    numbers = (
+        batch[1], batch[0] * batch[1], *found.sizes, *found.result, found.kernel[0], *found.dilations,
+        found.strides[0], *found.before,
+    )  # fmt: skip
+    sizes = (divided(found.result[0], rows), batch[0] * batch[1])
+    launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (1, 64))
+
+
 def _convolve(
     to: Emitting, node: Node, found: Window, batch: Sequence[int], names: Sequence[str], biased: bool
 ) -> None:
     groups, rows, area = node.attrs["group"], node.attrs["rows"], math.prod(found.result)
     out, channels = node.attrs["channels"] // groups, batch[1] // groups
-    few = rows > 1 and area <= _FEW
+    if (
+        out == channels == 1
+        and to.facts.cpu
+        and to.facts.vector_width >= 16
+        and found.strides[1] < 3
+        and found.kernel[1] <= 16
+    ):
+        _each_by_itself(to, node, found, batch, names, biased)
+        return
+    few = next((size for size in _FEW if size >= area), 0) if rows > 1 else 0
     lanes = rows if few else _lanes(to, area)
     tile = 1 if few else positions_of_tile(rows, lanes) * lanes
     read = _read(to, found, names[0], batch[0] * batch[1], 0 if few else tile)
@@ -144,9 +170,9 @@ def _convolve(
     )  # fmt: skip
     args = [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)]
     options = {"BIAS": int(biased), "MR": rows, "V": lanes, "PHASED": 0, **epilogue_options(node, "channel", lanes)}
-    sizes = (divided(out, rows), divided(area, 4) if few else divided(count, tile), batch[0] * groups)
+    sizes = (divided(out, rows), divided(area, few) if few else divided(count, tile), batch[0] * groups)
     if few:
-        made = kernel("conv", "conv_few", to.facts, FEW=4, NR=1, **options)
+        made = kernel("conv", "conv_few", to.facts, FEW=few, NR=1, **options)
         launch(to, made, args, sizes, (16, 4, 1))
         return
     made = kernel("conv", "conv", to.facts, FEW=1, NR=tile // lanes, **options)

@@ -25,7 +25,7 @@ __kernel void gemm(TENSOR(a), TENSOR(b), TENSOR(bias), EXTRA_ARGS TENSOR(c), con
     B += (size_t)get_global_id(1) * K * (NR * V);
 #define LDB (NR * V)
 #else
-    n0 = min(n0, N - NR * V);
+    n0 = LEAST(n0, N - NR * V);
     B += n0;
 #define LDB ldb
 #endif
@@ -34,7 +34,7 @@ __kernel void gemm(TENSOR(a), TENSOR(b), TENSOR(bias), EXTRA_ARGS TENSOR(c), con
     VF acc[MR][NR];
 #pragma unroll
     for (int i = 0; i < MR; i++) {
-        row[i] = min(m0 + i, M - 1);
+        row[i] = LEAST(m0 + i, M - 1);
         a_row[i] = A + (size_t)row[i] * lda;
 #pragma unroll
         for (int j = 0; j < NR; j++) acc[i][j] = (VF)(0.f);
@@ -55,7 +55,7 @@ __kernel void gemm(TENSOR(a), TENSOR(b), TENSOR(bias), EXTRA_ARGS TENSOR(c), con
     for (int i = 0; i < MR; i++) {
 #pragma unroll
         for (int j = 0; j < NR; j++) {
-            const int n = n0 + j * V, have = m0 + i < M ? min(V, N - n) : 0;
+            const int n = n0 + j * V, have = m0 + i < M ? LEAST(V, N - n) : 0;
             if (have <= 0) continue;
             const size_t at = (size_t)(m0 + i) * N + n;
             VF v = acc[i][j] * alpha;

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpfedge.backend.api import Array
 from dpfedge.errors import Unsupported
-from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
+from dpfedge_opencl.ops.api import Emitting, Facts, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
 from dpfedge_opencl.ops.halves import only_floats, widened, widened_weight, writing
 from dpfedge_opencl.ops.source import (
@@ -87,11 +87,12 @@ class Product:
         return outer, inner
 
 
-def rows_of_tile(to: Emitting, m: int) -> int:
-    """Rows of an item's tile: few where there are few."""
+def rows_of_tile(facts: Facts, m: int, most: int = 12) -> int:
+    """Rows of an item's tile: as many as accumulators fit into registers, few where there are few."""
     if m == 1:
         return 1
-    return 8 if to.facts.cpu and m > 4 else 4
+    fit = (most if most < 12 or m > 8 else 8) if facts.vector_width >= 16 else 4
+    return fit if facts.cpu and m > 4 else 4
 
 
 def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, extras: Sequence[str] = ()) -> None:
@@ -102,7 +103,7 @@ def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, ext
         b, what = _panels(to, what, b, tile)
     (_, a0, b0), (inner, a1, b1) = what.levels
     count = math.prod(level[0] for level in what.levels)
-    rows = rows_of_tile(to, what.m)
+    rows = rows_of_tile(to.facts, what.m)
     made = kernel(
         "gemm", "gemm", to.facts, V=lanes, MR=rows, NR=tile // lanes, TRANS_A=int(what.trans_a),
         PANELS=int(bool(what.panel)), BIAS=what.bias_kind, **epilogue_options(node, "last", lanes),

@@ -6,7 +6,7 @@
 __kernel void lstm_step(TENSOR(gates), TENSOR(r), TENSOR(h), TENSOR(c), TENSOR(y), TENSOR(c_next), TENSOR(h_last),
                    const int batch, const int size, const int gates_row, const int gates_from, const int r_from,
                    const int h_from, const int c_from, const int y_from, const int last, const int zero) {
-    const int n0 = get_global_id(0) * V, b = get_global_id(1), have = min(V, size - n0);
+    const int n0 = get_global_id(0) * V, b = get_global_id(1), have = LEAST(V, size - n0);
     if (have <= 0 || b >= batch) return;
     __global const float *G = AS(const float, gates) + gates_from + (size_t)b * gates_row + n0;
     __global const float *R = AS(const float, r) + r_from + (size_t)(n0 / 16) * size * 64 + n0 % 16;

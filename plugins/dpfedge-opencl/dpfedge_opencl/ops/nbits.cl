@@ -64,7 +64,7 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
 #pragma unroll
     for (int i = 0; i < MR; i++) {
         acc[i] = (VF)(0.f);
-        row[i] = min(m0 + i, M - 1);
+        row[i] = LEAST(m0 + i, M - 1);
     }
     for (int b = 0; b < blocks; b++) {
         const VF scale = LOADV(S);
@@ -105,9 +105,10 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
 #endif
         }
 #else
-        VF dot[MR];
+        // two sums, as one would wait for each product before the next
+        VF dot[MR], odd[MR];
 #pragma unroll
-        for (int i = 0; i < MR; i++) dot[i] = (VF)(0.f);
+        for (int i = 0; i < MR; i++) dot[i] = odd[i] = (VF)(0.f);
 #pragma unroll
         for (int v = 0; v < VECS; v++) {
             const VI code = LOADVI(W + v * 16);
@@ -121,16 +122,21 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
 #pragma unroll
                 for (int i = 0; i < MR; i++) {
                     __global const float *x = AS(const float, a) + (size_t)row[i] * K + k + j;
-                    dot[i] = x[0] * low + dot[i];
 #if BITS == 4
-                    dot[i] = x[HALF] * high + dot[i];
+                    dot[i] = x[0] * low + dot[i];
+                    odd[i] = x[HALF] * high + odd[i];
+#else
+                    if (j % 2)
+                        odd[i] = x[0] * low + odd[i];
+                    else
+                        dot[i] = x[0] * low + dot[i];
 #endif
                 }
             }
         }
 #pragma unroll
         for (int i = 0; i < MR; i++) {
-            acc[i] = scale * dot[i] + acc[i];
+            acc[i] = scale * (dot[i] + odd[i]) + acc[i];
 #if OFFSETS
             acc[i] = LOADV(O) * AS(const float, sums)[(size_t)row[i] * blocks + b] + acc[i];
 #endif
@@ -143,7 +149,7 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
     }
 #pragma unroll
     for (int i = 0; i < MR; i++) {
-        const int have = m0 + i < M ? min(V, N - n0) : 0;
+        const int have = m0 + i < M ? LEAST(V, N - n0) : 0;
         if (have <= 0) continue;
         const size_t at = (size_t)(m0 + i) * N + n0;
         const VF v = acc[i];
@@ -154,7 +160,7 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
 
 // Blocks of A: their sums (of what was rounded, INT8), and 8-bit codes of step max|a| / 127 (INT8)
 __kernel void round_blocks(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), const int count) {
-    const int first = get_global_id(0) * ROWS, end = min(first + ROWS, count);
+    const int first = get_global_id(0) * ROWS, end = LEAST(first + ROWS, count);
     for (int b = first; b < end; b++) {
         __global const float *x = AS(const float, a) + (size_t)b * BLOCK;
 #if INT8
@@ -187,7 +193,7 @@ __kernel void gather_blocks(TENSOR(w), TENSOR(at), TENSOR(scales), TENSOR(zeros)
                             const int rows, const int K, const int block) {
     const int i = get_global_id(0), blocks = (K + block - 1) / block;
     if (i >= count) return;
-    const int asked = (int)AS(const INDEX, at)[i], row = clamp(asked < 0 ? asked + rows : asked, 0, rows - 1);
+    const int asked = (int)AS(const INDEX, at)[i], row = WITHIN(asked < 0 ? asked + rows : asked, 0, rows - 1);
     const int row_bytes = K * BITS / 8, zero_bytes = (blocks * BITS + 7) / 8;
     __global const uchar *codes = AS(const uchar, w) + (size_t)row * row_bytes;
     __global const float *scale = AS(const float, scales) + (size_t)row * blocks;
@@ -199,7 +205,7 @@ __kernel void gather_blocks(TENSOR(w), TENSOR(at), TENSOR(scales), TENSOR(zeros)
         zero = BITS == 8 ? z : (b % 2 ? z >> 4 : z & 15);
 #endif
         const float s = scale[b];
-        for (int k = b * block; k < min(b * block + block, K); k++) {
+        for (int k = b * block; k < LEAST(b * block + block, K); k++) {
             const uchar c = codes[k * BITS / 8];
             y[k] = s * (float)((BITS == 8 ? c : (k % 2 ? c >> 4 : c & 15)) - zero);
         }

@@ -101,7 +101,7 @@ class MatMulNBits:
         m = math.prod(to.value(own[0]).shape[:-1])
         if not m:
             return
-        offsets, lanes, rows = len(own) > 3, vector(to.facts), rows_of_tile(to, m)
+        offsets, lanes, rows = len(own) > 3, vector(to.facts), rows_of_tile(to.facts, m, 8)
         prepared = _rounded(to, node, own[0], m, offsets)
         made = kernel(
             "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, V=lanes,

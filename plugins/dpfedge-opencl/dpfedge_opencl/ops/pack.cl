@@ -9,8 +9,8 @@ __kernel void to_panels(TENSOR(b), TENSOR(to), const int N, const int K, const i
     __global const float *B = AS(const float, b) + (z / inner) * b0 + (z % inner) * b1 + (size_t)n0 * sn;
     const size_t panels = (N + WIDTH - 1) / WIDTH;
     __global float *to = AS(float, to) + ((size_t)z * panels + panel) * K * WIDTH;
-    const int have = min(WIDTH, N - n0);
-    const int first = get_global_id(1) * ROWS, end = min(first + ROWS, K);
+    const int have = LEAST(WIDTH, N - n0);
+    const int first = get_global_id(1) * ROWS, end = LEAST(first + ROWS, K);
     for (int k = first; k < end; k++) {
         for (int n = 0; n < have; n++) to[(size_t)k * WIDTH + n] = B[(size_t)k * sk + (size_t)n * sn];
         for (int n = have; n < WIDTH; n++) to[(size_t)k * WIDTH + n] = 0.f;
@@ -23,7 +23,7 @@ __kernel void to_phases(TENSOR(x), TENSOR(to), const int IH, const int IW, const
                         const int PW, const int top, const int left, const int plane, const int rows, const int planes) {
     const int c = get_global_id(1);
     if (c >= planes) return;
-    const int first = get_global_id(0) * ROWS, end = min(first + ROWS, rows);
+    const int first = get_global_id(0) * ROWS, end = LEAST(first + ROWS, rows);
     __global const float *X = AS(const float, x) + (size_t)c * IH * IW;
     for (int one = first; one < end; one++) {
         const int phase = one / PH, h = (one % PH) * SH + phase / SW - top, s = phase % SW - left;
@@ -33,13 +33,13 @@ __kernel void to_phases(TENSOR(x), TENSOR(to), const int IH, const int IW, const
             continue;
         }
         __global const float *from = X + (size_t)h * IW;
-        const int begin = min(PW, s < 0 ? (SW - 1 - s) / SW : 0), stop = min(PW, s < IW ? (IW - s + SW - 1) / SW : 0);
+        const int begin = LEAST(PW, s < 0 ? (SW - 1 - s) / SW : 0), stop = LEAST(PW, s < IW ? (IW - s + SW - 1) / SW : 0);
         for (int w = 0; w < begin; w++) to[w] = 0.f;
         if (SW == 1)
             for (int w = begin; w < stop; w++) to[w] = from[w + s];
         else
             for (int w = begin; w < stop; w++) to[w] = from[w * SW + s];
-        for (int w = max(begin, stop); w < PW; w++) to[w] = 0.f;
+        for (int w = MOST(begin, stop); w < PW; w++) to[w] = 0.f;
     }
 }
 
@@ -56,7 +56,7 @@ __kernel void lengthen(TENSOR(x), TENSOR(to), const int rows, const int have, co
     if (first >= want || row >= rows) return;
     __global const float *X = AS(const float, x) + (size_t)row * have;
     __global float *to = AS(float, to) + (size_t)row * want;
-    const int end = min(first + WIDTH, want), copied = clamp(have, first, end);
+    const int end = LEAST(first + WIDTH, want), copied = WITHIN(have, first, end);
     for (int i = first; i < copied; i++) to[i] = X[i];
     for (int i = copied; i < end; i++) to[i] = 0.f;
 }

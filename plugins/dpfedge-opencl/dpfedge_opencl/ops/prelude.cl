@@ -11,6 +11,11 @@
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 
+// PoCL calls min, max and clamp as functions, too
+#define LEAST(a, b) ((a) < (b) ? (a) : (b))
+#define MOST(a, b) ((a) > (b) ? (a) : (b))
+#define WITHIN(x, lo, hi) LEAST(MOST(x, lo), hi)
+
 #define TENSOR(n) __global uchar *n##_base, const ulong n##_at
 #define AS(type, n) ((__global type *)(n##_base + n##_at))
 
@@ -57,10 +62,21 @@ inline float total(const VF x) {
 }
 
 #if V > 1
-// The first `have` of V floats; the rest is zero
-inline VF load_some(__global const float *p, const int have) {
+// Lanes begin .. end of the V floats at p, the others being zero; no other memory is touched
+#if CPU && V == 16 && defined(__AVX512F__)
+// The built-ins know no address spaces, and a CPU has none
+inline VF load_lanes(__global const float *p, const int begin, const int end) {
+    const uint mask = ((1u << end) - 1u) & ~((1u << begin) - 1u);
+    return __builtin_ia32_loadups512_mask((const float *)(size_t)p, (VF)(0.f), (ushort)mask);
+}
+
+inline void store_some(const VF x, __global float *p, const int have) {
+    __builtin_ia32_storeups512_mask((float *)(size_t)p, x, (ushort)((1u << have) - 1u));
+}
+#else
+inline VF load_lanes(__global const float *p, const int begin, const int end) {
     float lane[V];
-    for (int l = 0; l < V; l++) lane[l] = l < have ? p[l] : 0.f;
+    for (int l = 0; l < V; l++) lane[l] = l >= begin && l < end ? p[l] : 0.f;
     return CAT(vload, V)(0, lane);
 }
 
@@ -69,6 +85,9 @@ inline void store_some(const VF x, __global float *p, const int have) {
     CAT(vstore, V)(x, 0, lane);
     for (int l = 0; l < have; l++) p[l] = lane[l];
 }
+#endif
+
+inline VF load_some(__global const float *p, const int have) { return load_lanes(p, 0, have); }
 
 inline VF load_private(const float *p, const int have) {
     float lane[V];

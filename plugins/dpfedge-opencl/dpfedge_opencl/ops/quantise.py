@@ -18,10 +18,12 @@ _TYPES = {"u8": ("uchar", 0, 255), "i8": ("char", -128, 127), "i32": ("int", 0, 
 def quantise(to: Emitting, x: str, results: Sequence[str]) -> None:
     """Codes, scale and zero of `x`, as DynamicQuantizeLinear has them."""
     count = math.prod(to.value(x).shape)
-    each = 4096 if to.facts.cpu else 64
+    each = 8192 if to.facts.cpu else 64
     number = divided(count, each)
-    pieces = to.scratch("f32", (2 * number,))
-    launch(to, kernel("bytes", "range", to.facts, EACH=each), [*tensors((x, pieces)), i32(count)], (number,))
+    pieces = x
+    if number > 1:
+        pieces = to.scratch("f32", (2 * number,))
+        launch(to, kernel("bytes", "range", to.facts, EACH=each), [*tensors((x, pieces)), i32(count)], (number,))
     arguments = [*tensors((x, pieces, *results)), i32(count), i32(number)]
     launch(to, kernel("bytes", "codes", to.facts, EACH=each), arguments, (number,))
 
@@ -67,7 +69,7 @@ class _Linear:
         zero = len(node.inputs) > 2 and bool(node.inputs[2])
         kind, least, most = _TYPES[dtype]
         made = kernel(
-            "bytes", self.entry, to.facts, TYPE=kind, HAS_ZERO=int(zero), LEAST=f"({least}.f)", MOST=f"({most}.f)"
+            "bytes", self.entry, to.facts, TYPE=kind, HAS_ZERO=int(zero), LOWEST=f"({least}.f)", HIGHEST=f"({most}.f)"
         )
         size = _rows(node, x.shape, scale.shape)
         names = (*node.inputs[:2], node.inputs[2] if zero else node.inputs[0], node.outputs[0])

@@ -18,8 +18,6 @@ inline float lanes_max(const VF x) {
     return most;
 }
 
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
-
 #ifdef CENTRED
 // y = (x - mean) / sqrt(mean of squares + epsilon) * scale + shift along rows of n; x + skip + bias is stored, too
 __kernel void norm(TENSOR(x), TENSOR(skip), TENSOR(bias), TENSOR(scale), TENSOR(shift), TENSOR(total), TENSOR(y),
@@ -115,11 +113,11 @@ __kernel void softmax(TENSOR(x), TENSOR(y), const int rows, const int n, const i
         VF found = LOADV(X);
         for (int i = V; i < whole; i += V) {
             const VF v = LOADV(X + i);
-            found = LARGER(v, found);
+            found = MOST(v, found);
         }
         most = lanes_max(found);
     }
-    for (int i = whole; i < n; i++) most = LARGER(X[(size_t)i * inner], most);
+    for (int i = whole; i < n; i++) most = MOST(X[(size_t)i * inner], most);
     if (most == -INFINITY) most = 0.f;
     VF sums = (VF)(0.f);
     for (int i = 0; i < whole; i += V) {
@@ -189,7 +187,7 @@ __kernel void reduce(TENSOR(x), TENSOR(y), const int rows, const int n, const in
 // The same for a vector of columns an item, where inner is at least V; the last vector begins earlier
 __kernel void reduce_columns(TENSOR(x), TENSOR(y), const int outer, const int n, const int inner,
                              const float factor) {
-    const int column = min((int)get_global_id(0) * V, inner - V), o = get_global_id(1);
+    const int column = LEAST((int)get_global_id(0) * V, inner - V), o = get_global_id(1);
     if ((int)get_global_id(0) * V >= inner || o >= outer) return;
     __global const float *X = AS(const float, x) + (size_t)o * n * inner + column;
     VF found = LOADV(X);
@@ -215,10 +213,10 @@ __kernel void arg(TENSOR(x), TENSOR(y), const int rows, const int n, const int i
         const int whole = n / V * V;
         for (i = V; i < whole; i += V) {
             const VF v = LOADV(X + i) * (float)EXTREME;
-            most = LARGER(v, most);
+            most = MOST(v, most);
         }
         found = lanes_max(most);
-        for (; i < n; i++) found = LARGER(X[i] * EXTREME, found);
+        for (; i < n; i++) found = MOST(X[i] * EXTREME, found);
 #if LAST
         for (at = n - 1; at > 0 && X[at] * EXTREME != found; at--);
 #else
