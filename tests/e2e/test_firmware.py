@@ -55,10 +55,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         one.kill()
 
 
-def ask(firmware: Firmware, spoken: Callable[[str], bytes]) -> None:
+def ask(firmware: Firmware, spoken: Callable[[str], bytes], played_s: float = 0.5) -> None:
     """Say the question; return when a part of its answer was played."""
     firmware.converter.say(at_16k(spoken(QUESTION)))
-    firmware.until(lambda: firmware.converter.counters["played"] > HZ // 2)
+    firmware.until(lambda: firmware.converter.counters["played"] > played_s * HZ)
 
 
 def test_turn__spoken_question_and_its_spoken_answer(
@@ -142,7 +142,14 @@ def stop_everything(server: Any, how: str) -> list[int]:
     return pids if number == "SIGSTOP" else []
 
 
-@pytest.mark.parametrize("how", ["llm SIGSTOP", "llm SIGKILL", "everybody SIGSTOP", "everybody SIGKILL"])
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        *(("dpf-firmware", how) for how in ("llm SIGSTOP", "llm SIGKILL", "everybody SIGSTOP", "everybody SIGKILL")),
+        *(("dpf-firmware-rpmsg", how) for how in ("llm SIGSTOP", "everybody SIGKILL")),
+    ],
+    indirect=["program"],
+)
 def test_stop_phrase__silences_with_the_llm_stopped_or_dead(
     program: Path, how: str, own_server: Any, start: Start, spoken: Callable[[str], bytes],
     capsys: pytest.CaptureFixture[str],
@@ -151,7 +158,7 @@ def test_stop_phrase__silences_with_the_llm_stopped_or_dead(
     phrase = at_16k(spoken(PHRASE))
     firmware = start(program, own_server)
     converter = firmware.converter
-    ask(firmware, spoken)
+    ask(firmware, spoken, played_s=1.5)
     stopped = stop_everything(own_server, how)
     try:
         said = converter.say(phrase, ahead_s=0.1)
@@ -168,7 +175,8 @@ def test_stop_phrase__silences_with_the_llm_stopped_or_dead(
               f"tick {longest_ms:.2f} ms, {late_ms:.1f} ms late at most")  # fmt: skip
 
     assert counters["heard"] == 1
-    assert counters["stopped"] > 0, "the answer was over before the phrase"
+    # a server that was stopped before it had made enough leaves the loudspeaker without samples in mid answer
+    assert counters["stopped"] + counters["starved"] > 0, "the answer was over before the phrase"
     assert counters["answers"] == 0
     assert silent <= counters["stop_tick"] * 160 + FADE
     assert not converter.played[silent : converter.now].any()
