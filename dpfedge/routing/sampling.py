@@ -26,6 +26,7 @@ Source = Callable[[], Sample]
 
 _END_S = STALE_MS / 1000
 _PUBLISH_S = 1.0
+_EXPIRY_S = STALE_MS / 4000  # a device whose driver hangs is out after 1.25 s at most
 _COUNT_MOST = 1 << 31  # what a sample can hold
 
 
@@ -79,9 +80,10 @@ class Sampler:
         self._router, self._period = router, period_ms / 1000
         self._ended, self._publish_at = threading.Event(), 0.0
         loops = [(name, lambda name=name, source=source: self._look(name, source)) for name, source in sources.items()]
+        each = [(f"sample {name}", do, self._period) for name, do in loops]
         self._threads = [
-            threading.Thread(target=self._every, args=(do,), name=f"sample {name}", daemon=True)
-            for name, do in [*loops, ("expiry", self._expire)]
+            threading.Thread(target=self._every, args=(do, period), name=name, daemon=True)
+            for name, do, period in [*each, ("sample expiry", self._expire, _EXPIRY_S)]
         ]
         for thread in self._threads:
             thread.start()
@@ -99,11 +101,11 @@ class Sampler:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _every(self, do: Callable[[], None]) -> None:
+    def _every(self, do: Callable[[], None], period: float) -> None:
         due = time.monotonic()
         while not self._ended.wait(max(0.0, due - time.monotonic())):
             do()
-            due = max(due + self._period, time.monotonic())  # late looks are not made up for
+            due = max(due + period, time.monotonic())  # late looks are not made up for
 
     def _look(self, name: str, source: Source) -> None:
         try:
