@@ -11,15 +11,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dpfedge.errors import Busy
+from dpfedge.errors import Busy, NoInstance
 from dpfedge.serve.errors import RequestError
 from dpfedge.serve.native import face as module
 from dpfedge.serve.native.face import _check_peer
 from dpfedge.serve.native.wire import Command, EventKind, Hello
+from dpfedge.stage.api import Mode
 
 HELLO = Hello(0, 16_000, 0, 0, 0, None)
 
@@ -86,6 +88,21 @@ def test_runtime__that_has_no_place_refuses(faced: Any, monkeypatch: pytest.Monk
     client = faced.dial()
     assert client.status == 7
     assert "every place is taken" in client.why
+
+
+def test_device__that_is_out_gets_no_new_session(faced: Any) -> None:
+    """503 with why; the next one after it is well again is served, and who talks already goes on."""
+    talking = faced.dial()
+
+    def admit(mode: Mode) -> str:
+        raise NoInstance("no instance can serve the request", where="instance cuda:0", health={"cuda:0": {}})
+
+    faced.provider.instances = SimpleNamespace(admit=admit, healthy=False)
+    refused = faced.dial()
+    assert (refused.status, "instance cuda:0: no instance can serve the request" in refused.why) == (6, True)
+    assert talking.status == 0
+    faced.provider.instances = None
+    assert faced.dial().status == 0
 
 
 def test_server__that_ends_tells_its_clients(faced: Any) -> None:
@@ -158,6 +175,7 @@ def test_client__that_is_killed_frees_its_session(faced: Any) -> None:
     script = f"""
 import socket, time
 from dpfedge.serve.native.wire import Hello
+from dpfedge.stage.api import Mode
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 sock.connect({str(faced.path)!r})
 sock.send(Hello(0, 16000, 0, 0, 0, None).pack())

@@ -8,13 +8,14 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
 
-from dpfedge.errors import StageDied
+from dpfedge.errors import NoInstance, StageDied
 from dpfedge.pipeline.events import (
     AudioChunk,
     Event,
@@ -27,6 +28,7 @@ from dpfedge.pipeline.events import (
     TurnDone,
 )
 from dpfedge.serve.realtime.turns import agreed_words
+from dpfedge.stage.api import Mode
 
 # the official client itself calls websockets in the form that websockets 17.1 deprecates
 pytestmark = pytest.mark.filterwarnings(r"ignore:connect\(\) must be used:DeprecationWarning")
@@ -370,3 +372,23 @@ def test_stop__says_goodbye(own: Any) -> None:
 def test_agreed_words__both_texts_have(before: str, now: str, agreed: str) -> None:
     """Only whole words that both begin with, never the last."""
     assert agreed_words(before, now) == agreed
+
+
+def test_device__that_is_out_is_an_error_of_the_request(own: Any) -> None:
+    """The client is told why, the connection stays, and the same request is served once the device is well."""
+    eventually(lambda: own.provider.ready)
+
+    def admit(mode: Mode) -> str:
+        raise NoInstance("no instance can serve the request", where="instance cuda:0", health={"cuda:0": {}})
+
+    with dial(own) as connection:
+        wire = Wire(connection, own.runtime)
+        wire.next("session.created")
+        own.provider.instances = SimpleNamespace(admit=admit, healthy=False)
+        wire.send(type="input_audio_buffer.append", audio=PCM)
+        error = wire.next("error").error
+        assert (error.code, "instance cuda:0" in error.message) == ("no_instance", True)
+        assert own.runtime.sessions == []
+        own.provider.instances = None
+        wire.send(type="input_audio_buffer.append", audio=PCM)
+        eventually(lambda: own.runtime.sessions and own.runtime.sessions[0].heard)
