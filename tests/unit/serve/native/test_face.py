@@ -175,7 +175,6 @@ def test_client__that_is_killed_frees_its_session(faced: Any) -> None:
     script = f"""
 import socket, time
 from dpfedge.serve.native.wire import Hello
-from dpfedge.stage.api import Mode
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 sock.connect({str(faced.path)!r})
 sock.send(Hello(0, 16000, 0, 0, 0, None).pack())
