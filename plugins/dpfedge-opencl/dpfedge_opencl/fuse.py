@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fusion: neighbours that are elementwise become one `Chain`, and chains become epilogues of the kernels before them.
 
-It never changes a result's shape, and computes nothing twice.
+It never changes a result's shape; what it computes twice is lighter than a launch.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dpfedge.backend.api import Array
-from dpfedge.tensors import TensorSpec
+from dpfedge.tensors import TensorSpec, dtype_name
 from dpfedge_opencl.fuse_epilogue import give_epilogues
 from dpfedge_opencl.lower_shapes import Shapes, sample_shapes
 from dpfedge_opencl.ops.api import Node
@@ -33,11 +36,12 @@ class _Group:
 
 def fuse(
     nodes: Sequence[Node], host: Set[str], inputs: Sequence[TensorSpec], outputs: Set[str],
-    constants: Mapping[str, Array], dtypes: Mapping[str, str],
+    constants: dict[str, Array], dtypes: dict[str, str],
 ) -> list[Node]:  # fmt: skip
     """The nodes with chains and epilogues, in an order in which they can run."""
     shapes = sample_shapes(nodes, host, inputs, constants)
     nodes = [node if node.name in host else _plain(node, shapes, constants) for node in nodes]
+    dtypes.update((name, dtype_name(array.dtype)) for name, array in constants.items() if name not in dtypes)
     groups = _groups(nodes, host, outputs, shapes, constants)
     made: list[Node] = []
     for index, node in enumerate(nodes):
@@ -49,11 +53,15 @@ def fuse(
     return give_epilogues(made, outputs, shapes, dtypes)
 
 
+_OF_ONE = frozenset({"ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"})
 _NEUTRAL = {"Add": (0.0, (0, 1)), "Sub": (0.0, (1,)), "Mul": (1.0, (0, 1)), "Div": (1.0, (1,))}
 
 
-def _plain(node: Node, shapes: Shapes, constants: Mapping[str, Array]) -> Node:
-    """`Identity` for a sum with 0 or a product with 1 that changes no shape."""
+def _plain(node: Node, shapes: Shapes, constants: dict[str, Array]) -> Node:
+    """`Identity` for a sum with 0 or a product with 1 of the same shape, `Reshape` for a mean of single elements."""
+    if node.op in _OF_ONE and (shape := _of_one(node, shapes)) is not None:
+        constants[f"{node.name}.shape"] = np.array(shape, np.int64)
+        return Node("Reshape", node.name, (node.inputs[0], f"{node.name}.shape"), node.outputs, {"allowzero": 1})
     value, places = _NEUTRAL.get(node.op, (0.0, ()))
     for place in places:
         array, other = constants.get(node.inputs[place]), node.inputs[1 - place]
@@ -61,6 +69,14 @@ def _plain(node: Node, shapes: Shapes, constants: Mapping[str, Array]) -> Node:
         if array is not None and same and array.size and bool((array == value).all()):
             return Node("Identity", node.name, (other,), node.outputs, {})
     return node
+
+
+def _of_one(node: Node, shapes: Shapes) -> tuple[int, ...] | None:
+    """The shape of a reduction of single elements: its input's values, where all sizes are fixed."""
+    before, after = shapes.get(node.inputs[0]), shapes.get(node.outputs[0])
+    if before is None or after is None or before[0] != before[1] or math.prod(before[0]) != math.prod(after[0]):
+        return None
+    return after[0]
 
 
 def is_elementwise(node: Node) -> bool:
@@ -84,7 +100,9 @@ def _groups(
         mine = groups[node.name] = _Group([node], index)
         for name in dict.fromkeys(node.inputs):
             before = groups.get(makers[name].name) if name in makers else None
-            if before is None or before is mine or not _same_shape(name, node, shapes, constants):
+            if before is None or before is mine:
+                continue
+            if not _same_shape(name, node, shapes, constants) and not _cheap(before, name, users):
                 continue
             if _can_move(before, mine, nodes, groups, users, index) and _fits(before, mine, constants):
                 mine.nodes = [*before.nodes, *mine.nodes]
@@ -99,6 +117,16 @@ def _same_shape(name: str, node: Node, shapes: Shapes, constants: Mapping[str, A
         return shapes[name] == shapes[result]
     others = [one for one in node.inputs if one and one != name]
     return all(one in constants and constants[one].ndim == 0 for one in others)
+
+
+_LIGHT = frozenset({"Add", "Sub", "Mul", "Neg", "Abs", "Max", "Min", "Relu", "Clip", "Sqrt", "Cast"})
+
+
+def _cheap(before: _Group, name: str, users: Mapping[str, list[int]]) -> bool:
+    """Whether a small operand may be computed where it is spread, for each row or element anew: a launch costs more."""
+    alone = len(users[name]) == 1 and len(before.nodes) <= 2 and before.nodes[-1].outputs[0] == name
+    inner = all(len(users.get(node.outputs[0], ())) == 1 for node in before.nodes)
+    return alone and inner and all(node.op in _LIGHT for node in before.nodes)
 
 
 def _can_move(

@@ -77,7 +77,12 @@ class _Walk:
             return True
         if node.op == SEGMENT:
             return self._on_cpu(node)
-        operator = OPS[node.op]
+        operator = OPS.get(node.op)
+        if operator is None:
+            raise BackendError(
+                "this plugin lacks an operator of the graph", where=f"graph {self.graph.name}: {node.name}",
+                found=node.op, remedy="install the version of dpfedge-opencl that compiled the package",
+            )  # fmt: skip
         values = self._state.values
         inputs = [values[name] if name else None for name in node.inputs]
         key = self._memo.key(inputs, self._state.shared)

@@ -23,11 +23,15 @@ def test_fuse__a_row_of_elementwise_operators_is_one_chain() -> None:
     compare(made, x=np.linspace(-2, 2, 15, dtype=np.float32).reshape(3, 5))
 
 
-def test_fuse__nothing_is_computed_twice() -> None:
-    """A small operand that is spread over a large one stays a kernel of its own."""
+def test_fuse__what_is_heavy_is_not_computed_twice() -> None:
+    """A small operand that is spread over a large one stays a kernel of its own; a sum and a root do not."""
     nodes = [node("Exp", "b", "e"), node("Mul", "x e", "y")]
     made = model(nodes, [port("x", ["n", 500]), port("b", [500])], [port("y", ["n", 500])])
     assert _steps(made) == [["Exp"], ["Mul"]]
+    nodes = [node("Add", "b b", "s"), node("Sqrt", "s", "e"), node("Div", "x e", "y")]
+    made = model(nodes, [port("x", ["n", 500]), port("b", ["n", 1])], [port("y", ["n", 500])])
+    assert _steps(made) == [["Add", "Sqrt", "Div"]]
+    compare(made, x=np.ones((3, 500), np.float32), b=np.array([[1], [2], [3]], np.float32))
 
 
 def test_fuse__order_is_kept_where_another_kernel_stands_between() -> None:
@@ -52,3 +56,12 @@ def test_fuse__limits_and_exponents_are_text() -> None:
     made = model(nodes, [port("x", ["n"])], [port("y", ["n"])], constants)
     assert _steps(made) == [["Clip", "Pow"]]
     compare(made, x=np.linspace(-2, 2, 9, dtype=np.float32))
+
+
+def test_fuse__sums_with_0_and_means_of_one_element_are_views() -> None:
+    """Where sizes are fixed."""
+    nodes = [node("Add", "x zero", "a"), node("Relu", "a", "b"), node("ReduceMean", "b axis", "y", keepdims=0)]
+    constants = {"zero": np.zeros(1, np.float32), "axis": np.array([1])}
+    made = model(nodes, [port("x", [4, 1])], [port("y", [4])], constants)
+    assert [one.op for one in graph_of(made).nodes] == ["Identity", "Chain", "Reshape"]
+    compare(made, x=np.array([[-1], [0], [1], [2]], np.float32))

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import cbor2
+import dpfedge_opencl
 import numpy as np
 import pytest
-from dpfedge_opencl.graph import place, read, write
+from dpfedge_opencl.graph import SEGMENT, VERSION, place, read, write
 from made_graphs import graph_of, lowered, model, node, port
 
 from dpfedge.errors import BackendError
@@ -59,3 +62,12 @@ def test_key__leaves_out_what_a_plan_does_not_depend_on() -> None:
     first, second = (graph.key({"x": (3, 2), "mask": (1, size)}, frozenset()) for size in (4, 5))
     assert first == second
     assert first != graph.key({"x": (4, 2), "mask": (1, 4)}, frozenset())
+
+
+def test_page__names_every_key() -> None:
+    """GRAPH.md is what another program would read these bytes by."""
+    page = (Path(dpfedge_opencl.__file__).parent / "GRAPH.md").read_text()
+    document = cbor2.loads(write(graph_of(_made())))  # type: ignore[arg-type]
+    assert all(f"`{key}`" in page for key in document)
+    assert f"| `version` | {VERSION};" in page
+    assert f"`{SEGMENT}`" in page

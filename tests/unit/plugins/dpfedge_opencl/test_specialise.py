@@ -103,3 +103,11 @@ def test_specialise__shapes_that_do_not_fit_name_the_node() -> None:
 def test_lower__gives_the_same_bytes() -> None:
     """Of the same request."""
     assert lowered(_data_dependent()).code == lowered(_data_dependent()).code
+
+
+def test_specialise__an_operator_of_a_later_plugin_is_named() -> None:
+    """With what to do."""
+    graph = graph_of(model([node("Relu", "x", "y")], [port("x", ["n"])], [port("y", ["n"])]))
+    graph.nodes[0].op = "Unheard"
+    with pytest.raises(BackendError, match=r"lacks an operator.*Unheard.*install"):
+        plan_of(graph, x=(2,))
