@@ -102,40 +102,46 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
     }
 }
 
-// The same where positions are few: a vector is MR channels, an item makes them at FEW positions. V is MR here.
+// The same where positions are few: a vector is MR channels (V), an item makes them at FEW positions, and reads the
+// input as it lies. BORDER: some taps fall outside of it.
 __kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
-                       const int IC, const int plane, const int PW, const int OH, const int OW, const int KH,
-                       const int KW, const int DH, const int DW, const int SH, const int SW, const int phase,
-                       const int origin) {
+                       const int IC, const int IH, const int IW, const int OH, const int OW, const int KH,
+                       const int KW, const int DH, const int DW, const int SH, const int SW, const int top,
+                       const int left) {
     const int m0 = get_global_id(0) * V, p0 = get_global_id(1) * FEW, z = get_global_id(2), area = OH * OW;
     if (m0 >= OC || p0 >= area) return;
-    const int g = z % groups, tiles = (OC + V - 1) / V;
-    __global const float *X = AS(const float, x) + (size_t)z * IC * plane + origin;
+    const int g = z % groups, tiles = (OC + V - 1) / V, plane = IH * IW;
+    __global const float *X = AS(const float, x) + (size_t)z * IC * plane;
     __global const float *W =
         AS(const float, w) + ((size_t)(g * tiles + get_global_id(0)) * KH * KW) * IC * V;
     VF acc[FEW];
-    int at[FEW];
 #pragma unroll
-    for (int p = 0; p < FEW; p++) {
-        const int one = LEAST(p0 + p, area - 1);
-        at[p] = (one / OW) * PW + one % OW;
-        acc[p] = (VF)(0.f);
-    }
-    int h_rest = 0, h_whole = 0;
+    for (int p = 0; p < FEW; p++) acc[p] = (VF)(0.f);
     for (int kh = 0; kh < KH; kh++) {
-        int w_rest = 0, w_whole = 0;
         for (int kw = 0; kw < KW; kw++) {
-            __global const float *from = X + ((h_rest * SW + w_rest) * phase + h_whole * PW + w_whole);
-            for (w_rest += DW; w_rest >= SW; w_rest -= SW) w_whole++;
+            int at[FEW], mask[FEW];
+#pragma unroll
+            for (int p = 0; p < FEW; p++) {
+                const int one = LEAST(p0 + p, area - 1);
+                const int h = (one / OW) * SH + kh * DH - top, u = (one % OW) * SW + kw * DW - left;
+                mask[p] = h >= 0 && h < IH && u >= 0 && u < IW ? -1 : 0;
+                at[p] = mask[p] & (h * IW + u);
+            }
+            __global const float *from = X;
             for (int c = 0; c < IC; c++) {
                 const VF k = LOADV(W);
 #pragma unroll
-                for (int p = 0; p < FEW; p++) acc[p] = from[at[p]] * k + acc[p];
+                for (int p = 0; p < FEW; p++) {
+#if BORDER
+                    acc[p] = as_float(as_int(from[at[p]]) & mask[p]) * k + acc[p];
+#else
+                    acc[p] = from[at[p]] * k + acc[p];
+#endif
+                }
                 from += plane;
                 W += V;
             }
         }
-        for (h_rest += DH; h_rest >= SH; h_rest -= SH) h_whole++;
     }
     const int have = LEAST(V, OC - m0);
 #if BIAS

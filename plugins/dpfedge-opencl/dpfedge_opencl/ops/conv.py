@@ -159,25 +159,36 @@ def _convolve(
     ):
         _each_by_itself(to, node, found, batch, names, biased)
         return
+    options = {"BIAS": int(biased), "MR": rows, "PHASED": 0}
     few = next((size for size in _FEW if size >= area), 0) if rows > 1 else 0
-    lanes = rows if few else _lanes(to, area)
-    tile = 1 if few else positions_of_tile(rows, lanes) * lanes
-    read = _read(to, found, names[0], batch[0] * batch[1], 0 if few else tile)
+    if few:
+        border = int(found.before != (0, 0) or found.after != (0, 0))
+        made = kernel(
+            "conv", "conv_few", to.facts, V=rows, NR=1, FEW=few, BORDER=border, **options,
+            **epilogue_options(node, "channel", rows),
+        )  # fmt: skip
+        numbers = (
+            groups, out, channels, *found.sizes, *found.result, *found.kernel, *found.dilations, *found.strides,
+            *found.before,
+        )  # fmt: skip
+        sizes = (divided(out, rows), divided(area, few), batch[0] * groups)
+        launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (16, 4, 1))
+        return
+    lanes = _lanes(to, area)
+    tile = positions_of_tile(rows, lanes) * lanes
+    read = _read(to, found, names[0], batch[0] * batch[1], tile)
     count = (found.result[0] - 1) * read.row + found.result[1]
     numbers = (
         groups, out, channels, read.plane, read.row, *found.result, *found.kernel, *found.dilations, *found.strides,
-        read.phase, 0,
+        read.phase, 0, count, int(not read.copied), 1, 1, 0, 0,
     )  # fmt: skip
+    made = kernel(
+        "conv", "conv", to.facts, V=lanes, NR=tile // lanes, FEW=1, BORDER=0, **options,
+        **epilogue_options(node, "channel", lanes),
+    )  # fmt: skip
+    sizes = (divided(out, rows), divided(count, tile), batch[0] * groups)
     args = [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)]
-    options = {"BIAS": int(biased), "MR": rows, "V": lanes, "PHASED": 0, **epilogue_options(node, "channel", lanes)}
-    sizes = (divided(out, rows), divided(area, few) if few else divided(count, tile), batch[0] * groups)
-    if few:
-        made = kernel("conv", "conv_few", to.facts, FEW=few, NR=1, **options)
-        launch(to, made, args, sizes, (16, 4, 1))
-        return
-    made = kernel("conv", "conv", to.facts, FEW=1, NR=tile // lanes, **options)
-    rest = (count, int(not read.copied), 1, 1, 0, 0)
-    launch(to, made, [*args, *(i32(one) for one in rest)], sizes, (4, 16, 1) if rows > 1 else (1, 64, 1))
+    launch(to, made, args, sizes, (4, 16, 1) if rows > 1 else (1, 64, 1))
 
 
 def _lanes(to: Emitting, area: int) -> int:

@@ -95,7 +95,7 @@ def _spread_out(
     read = planes(to, names[0], shape[0] * shape[1], _two(shape[2:], 1), (jh - 1, jw - 1), grid, (1, 1), tile)
     count, out = (high - 1) * grid[1] + wide, node.attrs["channels"] // groups
     made = kernel(
-        "conv", "conv", to.facts, BIAS=int(biased), MR=rows, NR=tile // lanes, V=lanes, PHASED=1, FEW=1,
+        "conv", "conv", to.facts, BIAS=int(biased), MR=rows, NR=tile // lanes, V=lanes, PHASED=1, FEW=1, BORDER=0,
         **epilogue_options(node, "channel", lanes),
     )  # fmt: skip
     numbers = (

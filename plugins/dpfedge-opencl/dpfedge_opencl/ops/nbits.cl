@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// C[M, N] = epilogue(A[M, K] * W^T), W of 4 or 8 bit codes in blocks of BLOCK along K: w = scale * code + offset.
+// C[M, N] = epilogue(A[M, K] * W^T), W of 4 or 8 bit codes in blocks of BLOCK along K: w = scale * (code - MIDDLE) + offset.
 //
 // Codes lie as [N / 16][block][VECS][16 columns][4 bytes]; byte j of vector v is element 4 v + j of its part of the
 // block, of 4 bits the low half, the high half being HALF elements further. Scales and offsets are [N / 16][block][16].
 // An item makes V columns (V of 16) of MR rows. INT8: A was rounded to 8 bits per block (`round_blocks`); sums of
-// products are exact then. Else products of floats, k in the order of the layout.
-// Options: BITS, BLOCK, MR, V, INT8, OFFSETS (0: code - MIDDLE), EXTRA_LOAD, EPILOGUE.
+// products are exact then, and offsets multiply the sums of A before it was rounded. Else products of floats.
+// Options: BITS, BLOCK, MR, V, INT8, OFFSETS (0: there are none), EXTRA_LOAD, EPILOGUE.
 
 #define SUB (BLOCK < 32 ? BLOCK : 32)
 #define HALF (BITS == 4 ? SUB / 2 : 0)
@@ -35,11 +35,9 @@ inline VI dot4(VI acc, const VI a, const int x) {
 #endif
 }
 
-// Code j of each lane's int, as the float it stands for (less MIDDLE without offsets)
+// A code of each lane's int, less MIDDLE, as a float
 inline VF code_at(const VI c, const int shift) {
-#if OFFSETS
-    return CAT(convert_float, V)((c >> shift) & (BITS == 4 ? 15 : 255));
-#elif BITS == 4 && CPU && V == 16 && defined(__AVX512F__)
+#if BITS == 4 && CPU && V == 16 && defined(__AVX512F__)
     const VF table = (VF)(-8.f, -7.f, -6.f, -5.f, -4.f, -3.f, -2.f, -1.f, 0.f, 1.f, 2.f, 3.f, 4.f, 5.f, 6.f, 7.f);
     return __builtin_ia32_permvarsf512(table, c >> shift);
 #elif CPU
@@ -91,17 +89,15 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
 #pragma unroll
         for (int i = 0; i < MR; i++) {
             const size_t at = (size_t)row[i] * blocks + b;
-            const float sum = AS(const float, sums)[at];
 #if CPU
             const VF product = __builtin_convertvector(dot[i], VF);
 #else
             const VF product = CAT(convert_float, V)(dot[i]);
 #endif
             acc[i] = product * (scale * AS(const float, steps)[at]) + acc[i];
+            acc[i] = scale * (-(float)MIDDLE * AS(const float, sums)[2 * at]) + acc[i];
 #if OFFSETS
-            acc[i] = LOADV(O) * sum + acc[i];
-#else
-            acc[i] = scale * (-(float)MIDDLE * sum) + acc[i];
+            acc[i] = LOADV(O) * AS(const float, sums)[2 * at + 1] + acc[i];
 #endif
         }
 #else
@@ -158,11 +154,13 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
     }
 }
 
-// Blocks of A: their sums (of what was rounded, INT8), and 8-bit codes of step max|a| / 127 (INT8)
+// Blocks of A: their sums, and (INT8) 8-bit codes of step max|a| / 127 and the sums of what these stand for before
 __kernel void round_blocks(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), const int count) {
     const int first = get_global_id(0) * ROWS, end = LEAST(first + ROWS, count);
     for (int b = first; b < end; b++) {
         __global const float *x = AS(const float, a) + (size_t)b * BLOCK;
+        float exact = 0.f;
+        for (int i = 0; i < BLOCK; i++) exact += x[i];
 #if INT8
         __global char *q = AS(char, rounded) + (size_t)b * BLOCK;
         float most = 0.f;
@@ -179,11 +177,10 @@ __kernel void round_blocks(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sum
             sum += code;
         }
         AS(float, steps)[b] = step;
-        AS(float, sums)[b] = step * sum;
+        AS(float, sums)[2 * b] = step * sum;
+        AS(float, sums)[2 * b + 1] = exact;
 #else
-        float sum = 0.f;
-        for (int i = 0; i < BLOCK; i++) sum += x[i];
-        AS(float, sums)[b] = sum;
+        AS(float, sums)[b] = exact;
 #endif
     }
 }

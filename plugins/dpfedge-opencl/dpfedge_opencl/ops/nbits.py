@@ -88,7 +88,8 @@ class MatMulNBits:
         if zeros is not None:
             whole = zeros.reshape(rows, -1)
             whole = codes_of(whole, bits)[:, :blocks] if zeros.dtype == np.uint8 else whole
-            names.append(lowering.add(node, "offsets", _by_panel(-whole.astype(np.float32) * scales)))
+            middle = np.float32(1 << (bits - 1))
+            names.append(lowering.add(node, "offsets", _by_panel((middle - whole.astype(np.float32)) * scales)))
         node.inputs = (own[0], *names, *extras)
         attrs["bytes"] = int(attrs.get("accuracy_level", 0) == 4 and bool({"vnni", "int8_dot"} & lowering.features))
 
@@ -121,7 +122,7 @@ def _rounded(to: Emitting, node: Node, a: str, m: int, offsets: bool) -> tuple[s
         return a, a, a
     rounded = to.scratch("i8", (m, attrs["K"])) if attrs["bytes"] else a
     steps = to.scratch("f32", (blocks,)) if attrs["bytes"] else a
-    sums = to.scratch("f32", (blocks,))
+    sums = to.scratch("f32", (blocks, 2))
     each = 16 if to.facts.cpu else 1
     made = kernel(
         "nbits", "round_blocks", to.facts, BITS=8, BLOCK=block, MR=1, INT8=attrs["bytes"], OFFSETS=0, ROWS=each,
