@@ -14,6 +14,7 @@ import numpy as np
 
 from dpfedge.backend.api import Array
 from dpfedge.errors import BackendError
+from dpfedge_opencl.kernels import Kernels
 from dpfedge_opencl.memory import Block, Span
 from dpfedge_opencl.plan import CpuCall, Plan
 from dpfedge_opencl.ports import Ports
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenClBinding"]
 
-_PREPARED = 16
-"""Prepared plans kept per binding."""
+_PREPARED = 8
+"""Prepared plans kept per binding; the kernel objects of others serve the next ones."""
 
 
 class OpenClBinding:
@@ -37,6 +38,7 @@ class OpenClBinding:
         self._executable, self._where = executable, executable.where
         self._memory = executable.runtime.memory
         self._stream = Stream(executable.runtime, self._where)
+        self._kernels = Kernels(executable.runtime.native)
         self._ports = Ports(executable.inputs, executable.outputs, self._memory, self._where)
         self._links: dict[str, str] = {}
         self._arenas: dict[int, Block] = {}
@@ -151,10 +153,12 @@ class OpenClBinding:
     def _prepare(self, plan: Plan) -> Prepared:
         found = self._prepared.get(id(plan))
         if found is None:
-            found = Prepared(plan, self._executable.runtime, self._stream.handle, self._where)
+            if len(self._prepared) >= _PREPARED:
+                self._prepared.popitem(last=False)[1].end()
+            found = Prepared(plan, self._executable.runtime, self._kernels, self._stream.handle, self._where)
             self._prepared[id(plan)] = found  # it keeps the plan, so no other one gets this id
-            if len(self._prepared) > _PREPARED:
-                self._prepared.popitem(last=False)
+        else:
+            self._prepared.move_to_end(id(plan))
         return found
 
     def _place(self, prepared: Prepared, stretch: int, fresh: bool) -> None:

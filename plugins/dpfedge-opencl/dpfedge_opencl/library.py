@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dpfedge.backend.bounded import bounded
@@ -27,6 +30,7 @@ __all__ = [
     "mapped_errors",
     "native",
     "pyopencl",
+    "spare_cache",
     "status_name",
 ]
 
@@ -45,7 +49,25 @@ def pyopencl() -> Any:
         raise Unavailable(
             "pyopencl cannot be imported", where="backend opencl", found=error, remedy="pip install dpfedge[opencl]"
         ) from error
+    warnings.filterwarnings("ignore", category=pyopencl.CompilerWarning)  # errors come as errors
     return pyopencl
+
+
+def spare_cache() -> None:
+    """For graphs that come with their programs: let PoCL unpack them in memory. Its cache on disk waits for each file.
+
+    Nothing where PoCL is loaded already, or where the environment places its cache.
+    """
+    folder = Path(f"/dev/shm/dpfedge-pocl-{os.getuid()}")
+    if "POCL_CACHE_DIR" in os.environ:
+        return
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return  # no such place: PoCL's own is slower and does as well
+    if status.st_uid == os.getuid() and stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077:
+        os.environ["POCL_CACHE_DIR"] = str(folder)
 
 
 def status_name(code: int) -> str:

@@ -16,6 +16,7 @@ from dpfedge.errors import BackendError
 from dpfedge_opencl import graph as graphs
 from dpfedge_opencl import sealed
 from dpfedge_opencl.executable import Graph, OpenClExecutable
+from dpfedge_opencl.library import spare_cache
 from dpfedge_opencl.plan import Plan
 from dpfedge_opencl.runtime import Runtime, open_runtime
 from dpfedge_opencl.sealed import SEALED, Store
@@ -26,11 +27,14 @@ __all__ = ["load", "load_on"]
 
 def load(view: GraphView, device: Device, budget: Budget) -> OpenClExecutable:
     """The executable of `view` on `device`; BackendError names the graph."""
-    return load_on(view, open_runtime(device), budget)
+    store = _store(view)
+    if store is not None:
+        spare_cache()
+    return load_on(view, open_runtime(device, None if store is None else store.memory), budget, store)
 
 
-def load_on(view: GraphView, runtime: Runtime, budget: Budget) -> OpenClExecutable:
-    """The executable of `view` on a device that is open."""
+def load_on(view: GraphView, runtime: Runtime, budget: Budget, store: Store | None = None) -> OpenClExecutable:
+    """The executable of `view` on a device that is open, with the programs of `store`."""
     where = f"graph {view.name}"
     found = graphs.read(view.code, where)
     facts = runtime.facts
@@ -38,7 +42,6 @@ def load_on(view: GraphView, runtime: Runtime, budget: Budget) -> OpenClExecutab
     def planned(shapes: Mapping[str, tuple[int, ...]], shared: frozenset[tuple[str, str]]) -> Plan:
         return specialise(found, shapes, shared, facts)
 
-    store = _store(view, where)
     if store is not None:
         runtime.programs.add(store)
     weights = {name: np.frombuffer(section, np.uint8) for name, section in view.weights.items()}
@@ -46,12 +49,12 @@ def load_on(view: GraphView, runtime: Runtime, budget: Budget) -> OpenClExecutab
     return OpenClExecutable(Graph(view, planned, found.key, segments, weights, store), runtime)
 
 
-def _store(view: GraphView, where: str) -> Store | None:
+def _store(view: GraphView) -> Store | None:
     """The programs of the graph's seal. Damaged ones are no loss but of time: each is compared with its digest."""
     if (found := view.sealed.get(SEALED)) is None:
         return None
     try:
-        return sealed.read(found.data, where)
+        return sealed.read(found.data, f"graph {view.name}")
     except BackendError:
         return None
 

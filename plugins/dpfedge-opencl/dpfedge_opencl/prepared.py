@@ -7,13 +7,13 @@ What moves between runs (the caller's memory) is set anew where it moved, and no
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from dpfedge.errors import BackendError
-from dpfedge_opencl.library import Native, check
+from dpfedge_opencl.kernels import KernelObject, Kernels
+from dpfedge_opencl.library import check
 from dpfedge_opencl.memory import Span
 from dpfedge_opencl.plan import CpuCall, Launch, Plan, Slot, Tensor
 from dpfedge_opencl.runtime import Runtime
@@ -34,12 +34,12 @@ def source_of(slot: Slot) -> Source:
 class Prepared:
     """The kernels of one plan on one stream."""
 
-    def __init__(self, plan: Plan, runtime: Runtime, queue: ctypes.c_void_p, where: str) -> None:
+    def __init__(self, plan: Plan, runtime: Runtime, kernels: Kernels, queue: ctypes.c_void_p, where: str) -> None:
         self.plan = plan
-        self._native, self._where = runtime.native, where
+        self._native, self._where, self._pool = runtime.native, where, kernels
         self._moving: dict[Source, list[tuple[ctypes.c_void_p, int, int]]] = {}
         self._set: dict[Source, int] = {}
-        self._kernels: list[int] = []
+        self._kernels: list[KernelObject] = []
         self._late: object = None
         self.changes = -1
         """`Ports.changes` when the kernels were last told where everything is."""
@@ -48,7 +48,6 @@ class Prepared:
         if self.data is not None:
             self.data.host()[: len(plan.data)] = np.frombuffer(plan.data, np.uint8)
             self.data.release()
-        weakref.finalize(self, _release, self._native, self._kernels)
         self.steps: list[Batch | CpuCall] = []
         calls: list[Call] = []
         nodes: list[str] = []
@@ -61,6 +60,12 @@ class Prepared:
                 calls.append(self._call(step, runtime, queue))
                 nodes.append(step.node)
         self._close(calls, nodes)
+
+    def end(self) -> None:
+        """Give the kernel objects back; the plan is not run any more."""
+        for kernel in self._kernels:
+            self._pool.give(kernel)
+        self._kernels.clear()
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -96,18 +101,16 @@ class Prepared:
 
     def _call(self, launch: Launch, runtime: Runtime, queue: ctypes.c_void_p) -> Call:
         where = f"{self._where}: {launch.node}"
-        made = self._native.kernel(runtime.programs.handle(launch.kernel, where), launch.kernel.entry, where)
+        made = self._pool.take(runtime.programs.handle(launch.kernel, where), launch.kernel.entry, where)
         self._kernels.append(made)
-        kernel = ctypes.c_void_p(made)
-        index = 0
+        kernel, index = made.handle, 0
         for argument in launch.args:
             if isinstance(argument, Tensor):
                 slot = self._slot(argument.name, where)
                 self._moving.setdefault(source_of(slot), []).append((kernel, index, slot.offset))
                 index += 2
             else:
-                bytes_ = argument.tobytes()
-                check(self._native.set_arg(kernel, index, len(bytes_), bytes_), f"clSetKernelArg({index})", where)
+                made.scalar(index, argument.tobytes(), where)
                 index += 1
         return _arguments(queue, kernel, launch)
 
@@ -123,9 +126,3 @@ def _arguments(queue: ctypes.c_void_p, kernel: ctypes.c_void_p, launch: Launch) 
     sizes = (ctypes.c_size_t * dims)(*launch.global_size)
     local = None if launch.local_size is None else (ctypes.c_size_t * dims)(*launch.local_size)
     return queue, kernel, dims, None, sizes, local, 0, None, None
-
-
-def _release(native: Native, kernels: list[int]) -> None:
-    for kernel in kernels:
-        native.release_kernel(kernel)
-    kernels.clear()

@@ -36,6 +36,7 @@ class Programs:
         self._context, self._device = context, device
         self._identity = identity_of(device)
         self._built: dict[str, Any] = {}
+        self._known: dict[Kernel, tuple[str, int]] = {}
         self._stores: list[Store] = []
         self._used: set[str] | None = None
         self._lock = threading.Lock()
@@ -54,13 +55,15 @@ class Programs:
 
     def handle(self, kernel: Kernel, where: str) -> int:
         """The built program that holds `kernel`."""
-        key = key_of(self._identity, kernel.source, kernel.options)
         with self._lock:
-            if (found := self._built.get(key)) is None:
-                found = self._built[key] = self._sealed(key, kernel, where) or self._compiled(kernel, where)
+            if (known := self._known.get(kernel)) is None:
+                key = key_of(self._identity, kernel.source, kernel.options)
+                if key not in self._built:
+                    self._built[key] = self._sealed(key, kernel, where) or self._compiled(kernel, where)
+                known = self._known[kernel] = key, int(self._built[key].int_ptr)
             if self._used is not None:
-                self._used.add(key)
-        return int(found.int_ptr)
+                self._used.add(known[0])
+        return known[1]
 
     @contextmanager
     def used(self) -> Iterator[set[str]]:
@@ -100,7 +103,7 @@ class Programs:
         return made
 
     def _build(self, make: Any, kernel: Kernel, where: str) -> Any:
-        cl, options = pyopencl(), list(kernel.options)
+        cl, options = pyopencl(), [*kernel.options, "-w"]  # drivers write warnings to stderr
         return driver(
             lambda: make(cl).build(options, cache_dir=False), f"clBuildProgram({kernel.entry})", where, _BUILD_S
         )

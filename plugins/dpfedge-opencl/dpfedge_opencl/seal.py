@@ -41,7 +41,7 @@ def seal(view: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequen
             executable.close()
     if not keys:
         return None
-    data = sealed.write(runtime.programs.binaries(keys, f"graph {view.name}"), {})
+    data = sealed.write(runtime.programs.binaries(keys, f"graph {view.name}"), {}, runtime.memory.name)
     return {sealed.SEALED: [np.frombuffer(data, np.uint8)]}
 
 

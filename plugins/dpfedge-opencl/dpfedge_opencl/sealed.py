@@ -33,8 +33,10 @@ def key_of(identity: str, source: str, options: tuple[str, ...]) -> str:
 class Store:
     """The programs of one graph in the mapped sidecar."""
 
-    def __init__(self, programs: Mapping[str, tuple[memoryview, bytes]], tuning: Mapping[str, Any]) -> None:
-        self._programs, self.tuning = programs, tuning
+    def __init__(
+        self, programs: Mapping[str, tuple[memoryview, bytes]], tuning: Mapping[str, Any], memory: str | None
+    ) -> None:
+        self._programs, self.tuning, self.memory = programs, tuning, memory
 
     @property
     def keys(self) -> frozenset[str]:
@@ -49,13 +51,14 @@ class Store:
         return bytes(data) if hashlib.sha256(data).digest() == digest else None
 
 
-def write(programs: Mapping[str, bytes], tuning: Mapping[str, Any]) -> bytes:
-    """The bytes of a seal."""
+def write(programs: Mapping[str, bytes], tuning: Mapping[str, Any], memory: str | None = None) -> bytes:
+    """The bytes of a seal; `memory` is the way of sharing it that the device was found to have."""
     places, at = {}, 0
     for key, data in sorted(programs.items()):
         places[key] = [at, len(data), hashlib.sha256(data).digest()]
         at += len(data)
-    index = cbor2.dumps({"version": _VERSION, "programs": places, "tuning": dict(tuning)}, canonical=True)
+    document = {"version": _VERSION, "programs": places, "tuning": dict(tuning), "memory": memory}
+    index = cbor2.dumps(document, canonical=True)
     return b"".join((_HEAD.pack(len(index)), index, *(data for _, data in sorted(programs.items()))))
 
 
@@ -70,6 +73,6 @@ def read(data: memoryview, where: str) -> Store:
         programs = {
             str(key): (body[at : at + length], bytes(sha)) for key, (at, length, sha) in index["programs"].items()
         }
-        return Store(programs, dict(index["tuning"]))
+        return Store(programs, dict(index["tuning"]), index["memory"])
     except (struct.error, cbor2.CBORDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BackendError("the seal's bytes are damaged", where=where, found=str(error)[:200]) from error

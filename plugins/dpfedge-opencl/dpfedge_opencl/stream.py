@@ -21,7 +21,7 @@ __all__ = ["Batch", "Call", "Stream"]
 
 _WINDOW_S = 1e-3
 _FEWEST, _MOST = 4, 64
-_MEASURED = 4  # the first runs of a batch; the very first one compiles
+_MEASURED = 4  # the first runs; the very first one compiles
 Call = tuple[Any, ...]
 """Arguments of clEnqueueNDRangeKernel."""
 _lost: list[object] = []  # the driver may still call back into what it hung on
@@ -39,27 +39,23 @@ class Window:
 
 
 class Batch:
-    """Calls that follow one another, in windows whose size follows from how long the first runs took."""
+    """Calls that follow one another."""
 
     def __init__(self, calls: Sequence[Call], nodes: Sequence[str]) -> None:
         self._calls, self._nodes = tuple(calls), tuple(nodes)
-        self._runs = 0
-        self.windows = self._cut(_FEWEST)
+        self._size = 0
+        self._windows: tuple[Window, ...] = ()
 
-    @property
-    def settled(self) -> bool:
-        """Whether windows keep their size."""
-        return self._runs >= _MEASURED or len(self._calls) <= _FEWEST
+    def __len__(self) -> int:
+        return len(self._calls)
 
-    def settle(self, seconds: float) -> None:
-        """A run took `seconds`."""
-        self._runs += 1
-        each = max(seconds, 1e-6) / len(self._calls)
-        self.windows = self._cut(min(_MOST, max(_FEWEST, round(_WINDOW_S / each))))
-
-    def _cut(self, size: int) -> tuple[Window, ...]:
-        starts = range(0, len(self._calls), size)
-        return tuple(Window(self._calls[at : at + size], self._nodes[at : at + size]) for at in starts)
+    def windows(self, size: int) -> tuple[Window, ...]:
+        """The calls in windows of `size`."""
+        if size != self._size:
+            starts = range(0, len(self._calls), size)
+            made = (Window(self._calls[at : at + size], self._nodes[at : at + size]) for at in starts)
+            self._size, self._windows = size, tuple(made)
+        return self._windows
 
 
 class _Signal:
@@ -86,6 +82,7 @@ class Stream:
         self.handle = ctypes.c_void_p(self._queue.int_ptr)
         self._signals = (_Signal(), _Signal())
         self._seconds = hang_seconds()
+        self._size, self._measured = _FEWEST, 0
         self.cancelled = False
         self._broken: BackendError | None = None
 
@@ -96,13 +93,15 @@ class Stream:
         self._runtime.check_process()
         started = time.perf_counter()
         try:
-            self._run(batch.windows)
+            self._run(batch.windows(self._size))
         except BackendError:
             self._recover()
             raise
         self.check_cancelled()
-        if not batch.settled:
-            batch.settle(time.perf_counter() - started)
+        if self._measured < _MEASURED and len(batch) > _FEWEST:
+            self._measured += 1
+            each = (time.perf_counter() - started) / len(batch)
+            self._size = min(_MOST, max(_FEWEST, round(_WINDOW_S / each)))
 
     def _run(self, work: Sequence[Window]) -> None:
         waiting: Window | None = None

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams: windows, cancelling between them, errors of the driver with the node's name."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+from dpfedge_opencl.kernels import Kernels
+from dpfedge_opencl.prepared import Prepared
+from dpfedge_opencl.stream import Batch, Stream
+from made_plans import affine_plan, executable, right, runtime
+
+from dpfedge.errors import BackendError, RunCancelled
+
+
+def _calls(count: int) -> list[tuple[Any, ...]]:
+    return [(index, None) for index in range(count)]
+
+
+def test_batch__every_call_is_in_one_window() -> None:
+    """The last of a window gets an event, the others are as they were; names go with them."""
+    batch = Batch(_calls(10), list("abcdefghij"))
+    for size in (4, 4, 3):
+        windows = batch.windows(size)
+        assert [call[0] for window in windows for call in window.calls] == list(range(10))
+        assert [name for window in windows for name in window.nodes] == list("abcdefghij")
+        assert all(window.calls[-1][-1] is not None for window in windows)
+        assert {len(window.calls) for window in windows[:-1]} == {size}
+    assert batch.windows(3) is batch.windows(3)
+
+
+def test_windows__hold_about_a_millisecond() -> None:
+    """A few runs tell how many kernels that is."""
+    call = executable(300).bind()
+    call.set_input("x", np.ones(64, np.float32))
+    for _ in range(6):
+        call.run()
+    assert 4 <= call._stream._size <= 64
+    assert call._stream._measured == 4
+
+
+def test_run__cancelled_before_it_begins() -> None:
+    """Nothing is enqueued, and rearming lets it run."""
+    call, x = executable(12).bind(), np.ones(70, np.float32)
+    y = np.full(70, np.nan, np.float32)
+    call.set_input("x", x)
+    call.set_output("y", y)
+    call.cancel()
+    for _ in range(2):
+        with pytest.raises(RunCancelled, match="graph g"):
+            call.run()
+    assert np.isnan(y).all()
+    call.rearm()
+    call.run()
+    assert np.array_equal(y, right(x, 12))
+
+
+def test_run__error_of_the_driver_is_named() -> None:
+    """A launch the driver refuses names its node and the code; the stream goes on working."""
+    here = runtime()
+    stream = Stream(here, "graph g")
+    prepared = Prepared(affine_plan(64, 1), here, Kernels(here.native), stream.handle, "graph g")
+    x, y = (here.memory.wrap(np.ones(64, np.float32), write=True) for _ in range(2))
+    prepared.point(("input", "x"), x)
+    prepared.point(("output", "y"), y)
+    (batch,) = prepared.steps
+    assert isinstance(batch, Batch)
+    stream.run(batch)
+    queue, kernel, *rest = batch.windows(4)[0].calls[-1]
+    rest[3] = (ctypes.c_size_t * 1)(63)  # 64 items are no multiple of it
+    with pytest.raises(BackendError, match=r"clEnqueueNDRangeKernel of x to y.*INVALID_WORK_GROUP_SIZE"):
+        stream.run(Batch([(queue, kernel, *rest[:-1], None)], ["x to y"]))
+    stream.run(batch)
