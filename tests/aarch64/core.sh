@@ -64,7 +64,7 @@ bare() { # CPU CODE RAM BOARD TEST...
       # the ring counts in atomic numbers of 64 bits, which no Cortex-M has
       route) sources=("$here/bare/route.c" src/route.c src/table.c) ;;
       # nor the rings: the core that speaks rpmsg
-      firmware) sources=(tests/test_firmware_golden.c firmware/{core,cepstra,keyword,link_rpmsg,rpmsg}.c src/route.c) ;;
+      firmware) sources=(tests/test_firmware_golden.c firmware/{core,cepstra,echo,keyword,link_rpmsg,rpmsg}.c src/route.c) ;;
     esac
     # shellcheck disable=SC2068
     (cd "$bridge" && "$work/cc-$name" "${flags[@]}" -isystem "$here/bare" -Iinclude -Isrc -Itests "$here/bare/start.c" ${sources[@]} \

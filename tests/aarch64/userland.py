@@ -110,7 +110,7 @@ def test_bind__the_boards_target() -> None:
     done = run("bind", str(PACKAGE), "--json")
 
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["target"] == "cpu-armv8.2-a-orin"
+    assert json.loads(done.stdout)["targets"][0]["id"] == "cpu-armv8.2-a-orin"
 
 
 def test_probe__cpu_pages_and_board() -> None:

@@ -69,7 +69,7 @@ def test_probe__the_board_its_cores_and_its_pages(name: str) -> None:
     assert found["page_bytes"] == PAGE_BYTES[page]
     assert (found["cpu"]["arch"], found["cpu"]["level"]) == ("aarch64", LEVELS.get(target(name), "armv8.2-a"))
     assert found["cpu"]["physical"] == len(found["cpu"]["cores"])
-    assert [gpu["arch"] for gpu in found["accelerators"]] == [GPUS[target(name)]]
+    assert GPUS[target(name)] in [accelerator["arch"] for accelerator in found["accelerators"]]
     assert "0123456789" not in said(name, "probe")
 
 
@@ -80,8 +80,8 @@ def test_bind__the_target_of_the_board(name: str) -> None:
     answer = json.loads(said(name, "bind"))
 
     assert answer["board"] == target(name)
-    assert answer["target"].startswith(f"cpu-{LEVELS.get(target(name), 'armv8.2-a')}-")
-    assert target(name) in answer["target"]
+    assert answer["targets"][0]["id"].startswith(f"cpu-{LEVELS.get(target(name), 'armv8.2-a')}-")
+    assert target(name) in answer["targets"][0]["id"]
 
 
 @each
@@ -111,11 +111,11 @@ def test_serve__accepts_the_boards_package(name: str) -> None:
     assert code(name, "serve-accepted") == 0, complaint(name, "serve-accepted")
     events = [json.loads(line)["event"] for line in said(name, "serve-accepted").splitlines() if line.startswith("{")]
 
-    assert events == ["listening", "ready", "stopped"]
+    assert (events[0], events[-1], events.count("ready")) == ("listening", "stopped", 1)
     assert json.loads((VISITS / name / "results/models.json").read_text())["data"]
 
 
-@pytest.mark.parametrize("name", os.environ["UNITS"].split())
+@pytest.mark.parametrize("name", os.environ["TESTED"].split())
 def test_units__on_real_pages(name: str) -> None:
     """Unit tests of link, package, store and CPU backend on pages that a kernel really has."""
     assert code(name, "units") == 0, said(name, "units")[-6000:] + complaint(name, "units")[-2000:]

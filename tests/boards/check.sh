@@ -3,7 +3,8 @@
 # `make test-boards`: boots an emulated machine with the device tree and the files of a board, and visits it. See README.md.
 #
 # In: the work tree, Debian's archive, PyPI, tests/fixtures/machines. Out: exit 0, or 1 with what was wrong; all files
-# lie below build/aarch64. BOARDS and PAGES choose what is booted; RECORD=1 renews tests/fixtures/booted.
+# lie below build/aarch64. BOARDS and PAGES choose what is booted, UNITS=no leaves
+# the unit tests out; RECORD=1 renews tests/fixtures/booted.
 . "$(dirname "$0")/../aarch64/tools.sh"
 . "$here/root.sh"
 boards=$repo/tests/boards
@@ -89,7 +90,7 @@ visit() { # BOARD PAGES WORDS FOR THE KERNEL
     --init "$boards/init.sh" --add "$at/board:board" --out "$at/initrd"
   truncate -s 32M "$at/results.tar"
   timeout "$patience" "$emulator" -M virt,gic-version=3 "${machine[@]}" -serial "file:$at/console" -monitor none -no-reboot \
-    -kernel "$kernels/$pages/vmlinuz" -initrd "$at/initrd" -dtb "$at/board.dtb" -append "console=ttyAMA0 panic=-1 quiet $words" \
+    -kernel "$kernels/$pages/vmlinuz" -initrd "$at/initrd" -dtb "$at/board.dtb" -append "console=ttyAMA0 panic=-1 quiet nowatchdog rcupdate.rcu_cpu_stall_suppress=1 $words" \
     -drive "if=none,file=$work/image.ext4,format=raw,id=root,readonly=on" -device virtio-blk-pci,drive=root,romfile= \
     -drive "if=none,file=$at/results.tar,format=raw,id=out" -device virtio-blk-pci,drive=out,romfile= </dev/null ||
     echo "boards: $name-$pages: the emulator ended with exit code $?" >&2
@@ -117,14 +118,15 @@ make_image
 say "image: $(stat -c %s "$work/image.ext4") bytes"
 
 rm -rf "$visits"
-wanted=() units=()
+wanted=() tested=()
 for pages in $sizes; do
   words=visit=units
+  [ "${UNITS:-yes}" = yes ] || words=
   for name in $chosen; do
     wanted+=("$name-$pages")
-    [ -z "$words" ] || units+=("$name-$pages")
+    [ -z "$words" ] || tested+=("$name-$pages")
     visit "$name" "$pages" "$words" || echo "boards: $name-$pages left nothing" >&2
     words=
   done
 done
-VISITS=$visits WANTED=${wanted[*]} UNITS=${units[*]} "$py" -m pytest -p no:cacheprovider -q -rs "$boards/boards.py"
+VISITS=$visits WANTED=${wanted[*]} TESTED=${tested[*]} "$py" -m pytest -p no:cacheprovider -q -rs "$boards/boards.py"

@@ -40,7 +40,7 @@ def test_side_of__keeps_what_was_computed(tmp_path: Path) -> None:
     """Package, target and decisions of what is bound; infinite errors become null; a file gives the same again."""
     manifest = SimpleNamespace(name="talk", version="1")
     package = SimpleNamespace(manifest=manifest, manifest_sha256=bytes(32))
-    bound = SimpleNamespace(package=package, target=SimpleNamespace(id="t", decisions=RULES))
+    bound = SimpleNamespace(package=package, targets=[SimpleNamespace(id="t", decisions=RULES)])
     answers = [GoldenAnswer(GoldenResult("llm", "step", 1, "logits", np.inf, 0.5, 1.0, None), LOGITS)]
 
     made = side_of(cast(Bound, bound), answers, {"arch": "aarch64"}, [Heard("00", "hello", "hello")])

@@ -106,8 +106,11 @@ def test_answers__are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     device = SimpleNamespace(name="cpu")
 
     def bind(package: Any, board: str, **_: Any) -> Any:
-        target = SimpleNamespace(id=f"on-{board}", decisions=(), backend="cpu")
-        return SimpleNamespace(package=package, target=target, devices={"llm": device}, stale=("seal: old",))
+        targets = [SimpleNamespace(id=f"on-{board}", decisions=())]
+        devices = {"llm": device}
+        return SimpleNamespace(
+            package=package, targets=targets, backends={"cpu": None}, devices=devices, stale=("seal: old",)
+        )
 
     monkeypatch.setattr(parity, "bind_here", bind)
     monkeypatch.setattr(parity, "golden_answers", lambda bound: answers)
