@@ -235,11 +235,12 @@ def _own(asked: _Asked) -> Iterator[Step]:
 def _pipeline(asked: _Asked) -> str:
     """A package bound to this board, its stages started, asked and measured by `dpfedge bench`."""
     bound = json.loads(_dpfedge("bind", str(asked.package), "--board", asked.board, "--json"))
-    name, devices = bound["backend"]["name"], sorted(set(bound["devices"].values()))
-    assert name == asked.backend.name, f"the package binds to backend {name} here ({', '.join(devices)})"
+    models = {target["backend"]["name"]: ", ".join(target["models"]) for target in bound["targets"]}
+    elsewhere = "; ".join(f"{name}: {which}" for name, which in models.items())
+    assert asked.backend.name in models, f"no model of the package is bound to this backend here, but to {elsewhere}"
     options = ("--turns", "5", "--rounds", "3", "--idle", "1")
     measured = _dpfedge("bench", str(asked.package), "--board", asked.board, *options)
-    return f"on {', '.join(devices)}\n{measured.strip()}"
+    return f"{elsewhere}\n{measured.strip()}"
 
 
 def _dpfedge(*command: str) -> str:

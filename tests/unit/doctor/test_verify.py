@@ -121,14 +121,14 @@ def test_verify__a_whole_pipeline(monkeypatch: pytest.MonkeyPatch, bound: str, c
     """A package's bench, which must have run on the backend that is proved."""
 
     def run(command: list[str], **more: object) -> object:
-        told = json.dumps({"backend": {"name": bound}, "devices": {"vad": f"{bound}:0"}})
+        told = json.dumps({"targets": [{"backend": {"name": bound}, "models": ["vad", "llm"]}]})
         return SimpleNamespace(returncode=code, stdout=told if "bind" in command else "measured", stderr="it broke")
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(module, "_suite", lambda asked: "not run")
     *_, last = verify(registry(CpuBackend()), "cpu", package="voice.dpfbin", only="contract")
     assert (last.name, last.state) == ("whole pipeline", state)
-    words = {"passed": "on cpu:0\nmeasured", "failed": "it broke" if code else "binds to backend cuda here (cuda:0)"}
+    words = {"passed": "cpu: vad, llm\nmeasured", "failed": "it broke" if code else "but to cuda: vad, llm"}
     assert words[state] in last.found
 
 
