@@ -12,7 +12,7 @@ from typing import Any
 
 from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Registry
-from dpfedge.errors import DpfError, Unavailable
+from dpfedge.errors import DpfError
 from dpfedge.hardware.source.pci import upstream
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing.health import Health, Rule
@@ -39,7 +39,7 @@ def device_sources(registry: Registry, root: Path = Path("/")) -> dict[str, Sour
 def _devices(backend: Backend, root: Path) -> Sequence[Device]:
     try:
         return backend.devices(root)
-    except Unavailable:  # a backend whose driver is not here has no instances; `dpfedge backends` tells why
+    except DpfError:  # one without its driver, or with a broken one, has no instances; `dpfedge backends` tells why
         return ()
 
 

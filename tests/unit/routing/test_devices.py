@@ -6,9 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dpfedge.backend.api import Device, Health
 from dpfedge.backend.registry import Registry
-from dpfedge.errors import BackendError, Unavailable
+from dpfedge.errors import BackendError, DpfError, Unavailable
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing.devices import device_sources, look, pci_addresses, told_facts
 from dpfedge.routing.health import Sample
@@ -51,15 +53,17 @@ def test_sources__one_for_each_device(tmp_path: Path) -> None:
     assert list(sources) == ["made:0", "made:1"]
 
 
-def test_sources__a_backend_without_its_driver_has_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [Unavailable("no driver is loaded"), BackendError("the driver does not answer")])
+def test_sources__a_backend_without_its_driver_has_none(tmp_path: Path, error: DpfError) -> None:
     """The others' devices are there all the same."""
 
     class Missing(Made):
         def devices(self, root: Path) -> list[Device]:
-            raise Unavailable("no driver is loaded")
+            raise error
 
     registry: Any = Missing()
     assert device_sources(registry, tmp_path) == {}
+    assert told_facts(registry, tmp_path) == {}
 
 
 def test_pci_addresses__the_device_and_its_bridge(tmp_path: Path) -> None:
