@@ -50,7 +50,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
     source = open_source(request.onnx, request.name)
     inputs, outputs = graph_ports(source.model, f"graph {request.name}")
     names = {spec.name for spec in outputs}
-    simplify(source, names, request.features)
+    simplify(source, names)
     lowering = _Lowering(request, source.constants, source.dtypes)
     places, reasons = sort_out(source.nodes, source.dtypes, source.constants, lowering)
     rows = parts(source.nodes, places)

@@ -22,11 +22,11 @@ _FRESH = ("Random", "Multinomial", "Bernoulli", "Dropout")
 _BLOCKS = "com.microsoft.MatMulNBits"
 
 
-def simplify(source: Source, outputs: set[str], features: frozenset[str] = frozenset()) -> None:
+def simplify(source: Source, outputs: set[str]) -> None:
     """Change `source` in place; values in `outputs` keep their names."""
     _fold(source, outputs)
     _merge(source, outputs)
-    _offsets(source, outputs, features)
+    _offsets(source, outputs)
 
 
 def _fold(source: Source, outputs: set[str]) -> None:
@@ -81,12 +81,11 @@ def _rename(source: Source, node: Node, names: dict[str, str]) -> None:
             proto.input[place] = names[one]
 
 
-def _offsets(source: Source, outputs: set[str], features: frozenset[str]) -> None:
+def _offsets(source: Source, outputs: set[str]) -> None:
     """x·W + sums(x)·M, with W in blocks and sums over the same blocks, is a product whose blocks have offsets.
 
     The importer of block formats writes a format's minimum so; the product's zero points can hold it: (q - z)·s with
-    z = 8 - M/s for 4 bits. Not where the product rounds x: then M would meet the sums of what was rounded, and they are
-    four times as far off on a real model.
+    z = 8 - M/s for 4 bits. The kernel multiplies them by sums of x itself, also where it rounds x.
     """
     makers = {out: node for node in source.nodes for out in node.outputs}
     users: dict[str, int] = {}
@@ -98,8 +97,6 @@ def _offsets(source: Source, outputs: set[str], features: frozenset[str]) -> Non
     for place, gemm in enumerate(source.nodes):
         product = makers.get(gemm.inputs[2]) if gemm.op == "Gemm" and len(gemm.inputs) == 3 else None
         if product is None or product.op != _BLOCKS or len(product.inputs) != 3 or users[product.outputs[0]] != 1:
-            continue
-        if product.attrs.get("accuracy_level", 0) == 4 and {"vnni", "int8_dot"} & features:
             continue
         sums = _sums_of_blocks(source, makers, gemm, product)
         zeros = None if sums is None else _zeros(source, gemm, product)
