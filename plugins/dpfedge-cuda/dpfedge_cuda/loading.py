@@ -51,7 +51,7 @@ class Loader:
         context, pressure = self._device(device)
         high = budget.urgency <= _URGENT
         memory = CudaMemory(context)
-        if self._tensorrt():
+        if self._tensorrt(graph):
             engine = graph.sealed.get(ENGINE)
             view = graph if engine is None else _sealed(graph, engine.data)
             session = self._session(view, budget, self._providers(context, high, graph, tensorrt={}))
@@ -64,9 +64,9 @@ class Loader:
         return executable
 
     def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequence[Array]] | None:
-        """TensorRT's engines in the form onnxruntime loads them; None without TensorRT."""
+        """TensorRT's engines in the form onnxruntime loads them; None for a graph that does not run on TensorRT."""
         context, _ = self._device(device)
-        if not self._tensorrt():
+        if not self._tensorrt(graph):
             return None
         with tempfile.TemporaryDirectory(prefix="dpfedge-seal-") as folder:
             target = Path(folder, "engine.onnx")
@@ -79,8 +79,7 @@ class Loader:
 
     def _with_graphs(self, graph: GraphView, budget: Budget, context: Context, high: bool) -> tuple[Any, bool]:
         """A session that captures graphs where shapes are fixed and the provider agrees; whether it does."""
-        fixed = all(isinstance(dim, int) for spec in (*graph.inputs, *graph.outputs) for dim in spec.dims)
-        if fixed and graph.options.get("cuda_graph", True):
+        if _is_fixed(graph) and graph.options.get("cuda_graph", True):
             try:
                 return self._session(graph, budget, self._providers(context, high, graph, graphs=True)), True
             except BackendError as error:
@@ -100,8 +99,9 @@ class Loader:
         return cuda_providers(context.ordinal, stream, graphs=graphs, options=graph.options, tensorrt=tensorrt)
 
     @staticmethod
-    def _tensorrt() -> bool:
-        return tensorrt_wanted(os.environ, runtime("cuda").get_available_providers())
+    def _tensorrt(graph: GraphView) -> bool:
+        """Whether TensorRT runs it: for shapes that change it would build an engine in the middle of a request."""
+        return _is_fixed(graph) and tensorrt_wanted(os.environ, runtime("cuda").get_available_providers())
 
     def _device(self, device: Device) -> tuple[Context, Pressure]:
         with self._lock:
@@ -133,6 +133,11 @@ class Loader:
             found=", ".join(f"{told['name']} ({told['pci']})" for told in self.driver.devices()) or "no device",
             remedy=f"{_VISIBLE} hides it, or a container was not given it",
         )  # fmt: skip
+
+
+def _is_fixed(graph: GraphView) -> bool:
+    """Whether every port has one shape only."""
+    return all(isinstance(dim, int) for spec in (*graph.inputs, *graph.outputs) for dim in spec.dims)
 
 
 def _is(told: Mapping[str, Any], device: Device) -> bool:

@@ -172,6 +172,17 @@ def test_seal__nothing_without_tensorrt(graph: GraphView) -> None:
     assert Loader().seal(graph, DEVICE, Budget()) is None
 
 
+def test_seal__nothing_of_shapes_that_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorRT does not run them."""
+    monkeypatch.setattr(loading, "tensorrt_wanted", lambda environ, listed: True)
+    backend = StandInBackend()
+    graph = view(backend, lowered(backend, DEVICE, affine("n")), "affine")
+    one = Loader()
+    assert one.seal(graph, DEVICE, Budget()) is None
+    x = rows(3)
+    np.testing.assert_allclose(one.load(graph, DEVICE, Budget()).run({"x": x})["y"], right_affine(x)["y"], rtol=1e-4)
+
+
 def test_seal__tensorrts_engines(graph: GraphView, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph that TensorRT's provider wrote is what is opened when it is loaded again."""
     opened: list[bytes] = []
