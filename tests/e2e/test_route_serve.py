@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,32 @@ def test_server__tells_of_its_devices(logged: Any, tmp_path: Path) -> None:
     assert left == {"salt"}
     replayed = _route(logged, "replay", str(tmp_path / "route.log"))
     assert (replayed["proved"], replayed["decisions"]) == (True, 1)
+
+
+def test_memory__that_is_low_puts_patient_work_last(
+    start_server: Any, voice_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered all the same, and the answer says what became of it; with room again, nothing is demoted."""
+    memory = tmp_path / "machine/proc/meminfo"
+    memory.parent.mkdir(parents=True)
+    memory.write_text("MemTotal: 1000000 kB\nMemAvailable: 149000 kB\n")
+    monkeypatch.setenv("DPFEDGE_SENSORS", str(tmp_path / "machine"))
+    one = start_server(voice_package, tmp_path)
+    try:
+        one.wait_ready()
+        chat = {"model": "voice", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+
+        def ask(priority: str) -> tuple[int, str | None, str | None]:
+            url, headers = f"{one.url}/v1/chat/completions", {"Priority": priority}
+            answer = httpx.post(url, json=chat, headers=headers, timeout=120)
+            return answer.status_code, answer.headers.get("priority"), answer.headers.get("dpf-demoted")
+
+        assert ask("u=5") == (200, "u=7", "memory")
+        assert ask("u=1") == ask("u=3") == ask("u=7") == (200, None, None)
+        assert one.status()["memory"] == {"low": True, "demoted": 1}
+        memory.write_text("MemTotal: 1000000 kB\nMemAvailable: 400000 kB\n")
+        time.sleep(1.1)  # memory is looked at once a second at most
+        assert ask("u=5") == (200, None, None)
+        assert "dpfedge_demoted_total 1" in httpx.get(f"{one.url}/metrics", timeout=30).text
+    finally:
+        one.stop()
