@@ -11,9 +11,11 @@
 __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
                    const int IC, const int plane, const int PW, const int OH, const int OW, const int KH, const int KW,
                    const int DH, const int DW, const int SH, const int SW, const int phase, const int origin,
-                   const int Q, const int shift, const int UH, const int UW, const int top, const int left) {
-    const int m0 = get_global_id(0) * MR;
-    int q0 = get_global_id(1) * (NR * V), z = get_global_id(2), rest = 0;
+                   const int Q, const int shift, const int UH, const int UW, const int top, const int left,
+                   const int across) {
+    // what is larger, weights or input, is walked once: the other's tiles change first
+    const int m_tile = get_global_id(across), m0 = m_tile * MR;
+    int q0 = get_global_id(1 - across) * (NR * V), z = get_global_id(2), rest = 0;
     if (m0 >= OC || q0 >= Q) return;
     if (shift) q0 = LEAST(q0, Q - NR * V); // the planes are the input itself: nothing may be read past their end
 #if PHASED
@@ -23,7 +25,7 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
     const int g = z % groups, tiles = (OC + MR - 1) / MR;
     __global const float *X = AS(const float, x) + (size_t)z * IC * plane + origin + q0;
     __global const float *W = AS(const float, w) +
-        (((size_t)(rest * groups + g) * tiles + get_global_id(0)) * KH * KW) * IC * MR;
+        (((size_t)(rest * groups + g) * tiles + m_tile) * KH * KW) * IC * MR;
     VF acc[MR][NR];
 #pragma unroll
     for (int i = 0; i < MR; i++)
@@ -67,9 +69,15 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
 #if PHASED
             float lane[V];
             STOREP(v, lane);
-            for (int l = 0; l < have; l++, q++) {
-                const int h = (q / PW) * UH + rest / UW - top, u = (q % PW) * UW + rest % UW - left;
+            int h = (q / PW) * UH + rest / UW - top, u = (q % PW) * UW + rest % UW - left;
+            const int behind = PW * UW + rest % UW - left;
+            for (int l = 0; l < have; l++) {
                 if (h >= 0 && h < OH && u >= 0 && u < OW) Y[h * OW + u] = lane[l];
+                u += UW;
+                if (u == behind) {
+                    u -= PW * UW;
+                    h += UH;
+                }
             }
 #else
             if (OH == 1 || PW == OW) {
@@ -115,17 +123,25 @@ __kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y),
     __global const float *W =
         AS(const float, w) + ((size_t)(g * tiles + get_global_id(0)) * KH * KW) * IC * V;
     VF acc[FEW];
+    int row[FEW], column[FEW];
 #pragma unroll
-    for (int p = 0; p < FEW; p++) acc[p] = (VF)(0.f);
+    for (int p = 0; p < FEW; p++) {
+        const int one = LEAST(p0 + p, area - 1);
+        row[p] = (one / OW) * SH - top;
+        column[p] = (one % OW) * SW - left;
+        acc[p] = (VF)(0.f);
+    }
     for (int kh = 0; kh < KH; kh++) {
         for (int kw = 0; kw < KW; kw++) {
             int at[FEW], mask[FEW];
 #pragma unroll
             for (int p = 0; p < FEW; p++) {
-                const int one = LEAST(p0 + p, area - 1);
-                const int h = (one / OW) * SH + kh * DH - top, u = (one % OW) * SW + kw * DW - left;
+                const int h = row[p] + kh * DH, u = column[p] + kw * DW;
+                at[p] = h * IW + u;
+#if BORDER
                 mask[p] = h >= 0 && h < IH && u >= 0 && u < IW ? -1 : 0;
-                at[p] = mask[p] & (h * IW + u);
+                at[p] &= mask[p];
+#endif
             }
             __global const float *from = X;
             for (int c = 0; c < IC; c++) {

@@ -29,7 +29,7 @@ from dpfedge_opencl.ops.source import (
 )
 from dpfedge_opencl.ops.windows import Window, window
 
-__all__ = ["Planes", "channels_of_tile", "pack_taps", "planes", "positions_of_tile"]
+__all__ = ["Planes", "channels_of_tile", "over", "pack_taps", "planes", "positions_of_tile"]
 
 _ALIGN = 16
 _FEW = (1, 4, 9, 12)
@@ -43,9 +43,10 @@ def channels_of_tile(arch: str, channels: int) -> int:
     return 8 if arch.startswith("x86-64") and (channels % 8 in (0, 5, 6, 7) or channels > 28) else 4
 
 
-def positions_of_tile(rows: int, lanes: int) -> int:
-    """Vectors of an item, so that accumulators fill the registers and no more."""
-    return {1: 4, 4: 3, 8: 2}[rows] if lanes == 16 else {1: 4, 4: 2, 8: 1}[rows]
+def positions_of_tile(rows: int, lanes: int, count: int) -> int:
+    """Vectors of an item: as many as accumulators fit into registers, of those the number that wastes least."""
+    most = {1: 4, 4: 4, 8: 3}[rows] if lanes == 16 else {1: 4, 4: 2, 8: 1}[rows]
+    return min(range(most, 0, -1), key=lambda vectors: divided(count, vectors * lanes) * vectors)
 
 
 def pack_taps(weights: Array, rows: int) -> Array:
@@ -175,20 +176,27 @@ def _convolve(
         launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (16, 4, 1))
         return
     lanes = _lanes(to, area)
-    tile = positions_of_tile(rows, lanes) * lanes
-    read = _read(to, found, names[0], batch[0] * batch[1], tile)
+    most = positions_of_tile(rows, lanes, 1 << 30) * lanes
+    read = _read(to, found, names[0], batch[0] * batch[1], most)
     count = (found.result[0] - 1) * read.row + found.result[1]
+    tile = positions_of_tile(rows, lanes, count) * lanes
+    across = int(out * math.prod(found.kernel) > count)
     numbers = (
         groups, out, channels, read.plane, read.row, *found.result, *found.kernel, *found.dilations, *found.strides,
-        read.phase, 0, count, int(not read.copied), 1, 1, 0, 0,
+        read.phase, 0, count, int(not read.copied), 1, 1, 0, 0, across,
     )  # fmt: skip
     made = kernel(
         "conv", "conv", to.facts, V=lanes, NR=tile // lanes, FEW=1, BORDER=0, **options,
         **epilogue_options(node, "channel", lanes),
     )  # fmt: skip
-    sizes = (divided(out, rows), divided(count, tile), batch[0] * groups)
+    sizes = over(across, divided(out, rows), divided(count, tile), batch[0] * groups)
     args = [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)]
-    launch(to, made, args, sizes, (4, 16, 1) if rows > 1 else (1, 64, 1))
+    launch(to, made, args, sizes, over(across, 4, 16, 1) if rows > 1 else over(across, 1, 64, 1))
+
+
+def over(across: int, rows: int, positions: int, rest: int) -> tuple[int, int, int]:
+    """A grid whose first dimension is that of rows, or (across) that of positions."""
+    return (positions, rows, rest) if across else (rows, positions, rest)
 
 
 def _lanes(to: Emitting, area: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
-from dpfedge_opencl.ops.conv import channels_of_tile, pack_taps, planes, positions_of_tile
+from dpfedge_opencl.ops.conv import channels_of_tile, over, pack_taps, planes, positions_of_tile
 from dpfedge_opencl.ops.halves import only_floats, widened, widened_weight, writing
 from dpfedge_opencl.ops.source import divided, epilogue_options, i32, kernel, launch, tensors, vector
 
@@ -89,18 +89,18 @@ def _spread_out(
 ) -> None:
     groups, rows, lanes = node.attrs["group"], node.attrs["rows"], vector(to.facts)
     (sh, sw), (jh, jw), (top, left) = node.attrs["strides"], node.attrs["taps"], node.attrs["before"]
-    tile = positions_of_tile(rows, lanes) * lanes
     high, wide = divided(result[0] + top, sh), divided(result[1] + left, sw)
     grid = (high + jh - 1, wide + jw - 1)
-    read = planes(to, names[0], shape[0] * shape[1], _two(shape[2:], 1), (jh - 1, jw - 1), grid, (1, 1), tile)
     count, out = (high - 1) * grid[1] + wide, node.attrs["channels"] // groups
+    tile, across = positions_of_tile(rows, lanes, count) * lanes, int(out * jh * jw > count)
+    read = planes(to, names[0], shape[0] * shape[1], _two(shape[2:], 1), (jh - 1, jw - 1), grid, (1, 1), tile)
     made = kernel(
         "conv", "conv", to.facts, BIAS=int(biased), MR=rows, NR=tile // lanes, V=lanes, PHASED=1, FEW=1, BORDER=0,
         **epilogue_options(node, "channel", lanes),
     )  # fmt: skip
     numbers = (
         groups, out, shape[1] // groups, read.plane, read.row, *result, jh, jw, -1, -1, 1, 1, read.phase,
-        (jh - 1) * read.row + jw - 1, count, 0, sh, sw, top, left,
+        (jh - 1) * read.row + jw - 1, count, 0, sh, sw, top, left, across,
     )  # fmt: skip
-    sizes = (divided(out, rows), divided(count, tile), shape[0] * groups * sh * sw)
-    launch(to, made, [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)], sizes, (4, 16, 1))
+    sizes = over(across, divided(out, rows), divided(count, tile), shape[0] * groups * sh * sw)
+    launch(to, made, [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)], sizes, over(across, 4, 16, 1))

@@ -70,6 +70,10 @@ inline VF load_lanes(__global const float *p, const int begin, const int end) {
     return __builtin_ia32_loadups512_mask((const float *)(size_t)p, (VF)(0.f), (ushort)mask);
 }
 
+inline VF load_private(const float *p, const int have) {
+    return __builtin_ia32_loadups512_mask(p, (VF)(0.f), (ushort)((1u << have) - 1u));
+}
+
 inline void store_some(const VF x, __global float *p, const int have) {
     __builtin_ia32_storeups512_mask((float *)(size_t)p, x, (ushort)((1u << have) - 1u));
 }
@@ -77,6 +81,12 @@ inline void store_some(const VF x, __global float *p, const int have) {
 inline VF load_lanes(__global const float *p, const int begin, const int end) {
     float lane[V];
     for (int l = 0; l < V; l++) lane[l] = l >= begin && l < end ? p[l] : 0.f;
+    return CAT(vload, V)(0, lane);
+}
+
+inline VF load_private(const float *p, const int have) {
+    float lane[V];
+    for (int l = 0; l < V; l++) lane[l] = l < have ? p[l] : 0.f;
     return CAT(vload, V)(0, lane);
 }
 
@@ -88,12 +98,6 @@ inline void store_some(const VF x, __global float *p, const int have) {
 #endif
 
 inline VF load_some(__global const float *p, const int have) { return load_lanes(p, 0, have); }
-
-inline VF load_private(const float *p, const int have) {
-    float lane[V];
-    for (int l = 0; l < V; l++) lane[l] = l < have ? p[l] : 0.f;
-    return CAT(vload, V)(0, lane);
-}
 
 #define STOREP(x, p) CAT(vstore, V)(x, 0, p)
 #define LOADN(p, have) ((have) >= V ? LOADV(p) : load_some(p, have))
