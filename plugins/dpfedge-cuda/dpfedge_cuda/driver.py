@@ -8,6 +8,7 @@ asked in a child process: one that crashes or hangs while it starts costs only t
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ class Driver:
         self._lock = threading.Lock()
         self._cuda: Libcuda | None = None
         self._told: list[dict[str, Any]] | None = None
+        self._owner = 0
 
     def devices(self) -> Sequence[dict[str, Any]]:
         """What CUDA sees in this process (`libcuda.Libcuda.devices`), asked once in a child process."""
@@ -61,6 +63,9 @@ class Driver:
     def do(self, what: str, act: Callable[[Libcuda], Result], within_s: float | None = None) -> Result:
         """`act(libcuda)` in a thread of its own; `what` names it in errors."""
         self.devices()
+        if self._cuda is not None and self._owner != os.getpid():
+            what, remedy = "CUDA was begun before this process was forked", "load graphs in the process that runs them"
+            raise Unavailable(what, where=_WHERE, remedy=remedy)
         if self._stuck is not None:
             since = time.monotonic() - self._stuck[1]
             what, remedy = f"{self._stuck[0]} hangs in the CUDA driver since {since:.0f} s", "restart the process"
@@ -85,7 +90,7 @@ class Driver:
             if self._cuda is None:
                 cuda = Libcuda()
                 cuda.call("cuInit", 0)
-                self._cuda = cuda
+                self._cuda, self._owner = cuda, os.getpid()
             return self._cuda
 
 

@@ -7,6 +7,8 @@ before it began.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import tempfile
 import threading
@@ -176,4 +178,5 @@ def _preload() -> None:
     opens."""
     preload = getattr(runtime("cuda"), "preload_dlls", None)
     if preload is not None:
-        preload()
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints there what it does not find
+            preload()

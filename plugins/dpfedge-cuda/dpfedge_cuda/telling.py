@@ -51,6 +51,7 @@ class Teller:
         self._child: subprocess.Popen[bytes] | None = None
         self._left: subprocess.Popen[bytes] | None = None
         self._failed: tuple[float, Unavailable] | None = None
+        self._owner = 0
 
     def ask(self, question: str, *arguments: object) -> dict[str, Any]:
         """The answer; Unavailable with the reason when there is none in time, BackendError when NVML refuses."""
@@ -72,6 +73,8 @@ class Teller:
             self._end()
 
     def _check(self) -> None:
+        if self._owner != os.getpid():  # forked: the child and its pipes are the parent's
+            self._child = self._left = None
         if self._left is not None and self._left.poll() is None:
             raise _unanswered(f"process {self._left.pid} hangs in the NVIDIA driver and cannot be killed")
         self._left = None
@@ -84,7 +87,8 @@ class Teller:
             [sys.executable, "-P", str(_HERE / "nvml_child.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        weakref.finalize(self, _ended, child)  # also when this process ends
+        self._owner = os.getpid()
+        weakref.finalize(self, _end_own, child, self._owner)  # also when this process ends
         return child
 
     def _exchange(self, child: subprocess.Popen[bytes], line: bytes, within_s: float) -> dict[str, Any]:
@@ -118,6 +122,11 @@ class Teller:
         child, self._child = self._child, None
         if child is not None and not _ended(child):
             self._left = child
+
+
+def _end_own(child: subprocess.Popen[bytes], owner: int) -> None:
+    if owner == os.getpid():
+        _ended(child)
 
 
 def _ended(child: subprocess.Popen[bytes]) -> bool:

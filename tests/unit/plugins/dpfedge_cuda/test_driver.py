@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -83,3 +84,18 @@ def test_do__without_the_library(monkeypatch: pytest.MonkeyPatch, driver: Driver
     monkeypatch.setattr("dpfedge_cuda.libcuda.LIBRARY", "libcuda-that-is-not-there.so.1")
     with pytest.raises(Unavailable, match=r"libcuda\.so\.1 cannot be loaded; found libcuda-that-is-not-there"):
         context(driver)
+
+
+def test_do__after_a_fork(driver: Driver) -> None:
+    """CUDA does not survive it: a forked process is told so instead of crashing."""
+    context(driver)
+    pid = os.fork()
+    if pid == 0:
+        told = False
+        try:
+            context(driver)
+        except Unavailable as error:
+            told = "begun before this process was forked" in str(error)
+        finally:
+            os._exit(0 if told else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -209,3 +210,12 @@ def test_seal__tensorrts_engines(graph: GraphView, monkeypatch: pytest.MonkeyPat
     assert opened[1] == bytes(engine)
     assert not loaded.captures
     np.testing.assert_allclose(loaded.run({"x": rows(2)})["y"], right_affine(rows(2))["y"], rtol=1e-4)
+
+
+def test_preload__prints_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """onnxruntime prints what it does not find, and a command's output may be JSON."""
+    loading._preload.cache_clear()
+    monkeypatch.setattr(loading, "runtime", lambda name: SimpleNamespace(preload_dlls=lambda: print("Failed to load")))
+    loading._preload()
+    assert capsys.readouterr().out == ""
+    loading._preload.cache_clear()

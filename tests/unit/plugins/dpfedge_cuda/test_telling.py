@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import standin
-from dpfedge_cuda.telling import Teller, ask_cuda
+from dpfedge_cuda.telling import Teller, _end_own, ask_cuda
 
 from dpfedge.errors import BackendError, Unavailable
 
@@ -163,6 +163,25 @@ def test_ask__that_cannot_even_be_killed(nvml: Path, teller: Teller, monkeypatch
     assert teller.ask("list")["driver"]
     monkeypatch.undo()
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml))
+
+
+def test_ask__after_a_fork(nvml: Path, teller: Teller) -> None:
+    """The parent's child is neither read from nor killed; the forked process asks through its own."""
+    teller.ask("list")
+    child = teller._child
+    assert child is not None
+    pid = os.fork()
+    if pid == 0:
+        try:
+            right = teller.ask("health", PCI)["utilisation"] == 40 and teller._child is not child
+            teller.close()
+            _end_own(child, os.getppid())
+        finally:
+            os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert child.poll() is None
+    assert teller.ask("health", PCI)["utilisation"] == 40
+    assert teller._child is child
 
 
 def test_ask__that_crashes(nvml: Path, teller: Teller, monkeypatch: pytest.MonkeyPatch) -> None:
