@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binding: a package, a board and devices go in; one target on one device, and why not the others, come out.
+"""Binding: a package, a board and devices go in; for each model one target on one device, and why not others, come out.
 
 `bind` is a pure function: it reads no file, touches no section of the package and loads no model.
 """
@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from dpfedge.backend.api import ABI, Device
-from dpfedge.binding.bound import Bound, Refusal
+from dpfedge.binding.bound import Bound, ModelPlace, Refusal
 from dpfedge.binding.devices import Found
 from dpfedge.binding.explain import compile_for, refusal_lines
 from dpfedge.binding.whitelist import Facts, evaluate, for_board, gib
@@ -22,35 +23,58 @@ __all__ = ["bind"]
 
 
 def bind(package: Package, board: Board, found: Found, *, allow_fallback: Sequence[str] = ()) -> Bound:
-    """Choose the first target of the package, in its order, that a device here may run; every target is judged.
+    """Choose for each model the first target, in the package's order, that has it and that a device here may run.
 
-    When the board has the hardware of an earlier target but software for it is missing, a target of another backend is
-    taken only if `allow_fallback` names that backend. BindError carries every refusal in `refusals`; UsageError names a
-    fallback that the package has no target for.
+    Every target is judged. When the board has the hardware of an earlier target of a model but software for it is
+    missing, a target of another backend is taken for it only if `allow_fallback` names that backend. BindError names
+    the models that no target runs here and carries every refusal in `refusals`; UsageError names a fallback that the
+    package has no target for.
     """
     _check_fallbacks(package, allow_fallback)
-    refusals: list[Refusal] = []
+    judged = [_judged(target, board, found) for target in package.manifest.targets]
+    places = {model: _place(model, judged, found, allow_fallback) for model in package.manifest.models}
+    refusals = tuple(refusal for one in judged for refusal in one.refusals)
+    placed = {model: place for model, place in places.items() if place is not None}
+    if len(placed) < len(places) or all(one.device is None for one in judged):
+        raise _no_target(package, board, judged, [model for model in places if model not in placed])
+    used = {place.target.id for place in placed.values()}
+    also = tuple(one.target.id for one in judged if one.device is not None and one.target.id not in used)
+    return Bound(package, board, placed, refusals, also)
+
+
+@dataclass(slots=True)
+class _Judged:
+    """A target and the device that may run it, or why none may."""
+
+    target: Target
+    device: Device | None
+    refusals: list[Refusal]
+    blocked: Refusal | None
+    """The refusal, when only software is missing."""
+
+
+def _judged(target: Target, board: Board, found: Found) -> _Judged:
+    device, reasons = _judge(target, board, found)
+    return _Judged(target, device, reasons, None if device else _missing_software(target, board, found, reasons))
+
+
+def _place(model: str, judged: Sequence[_Judged], found: Found, allowed: Sequence[str]) -> ModelPlace | None:
+    """The first target of a model that runs here; one behind a target that lacks software only if it is allowed."""
     blocked: Refusal | None = None
-    chosen: tuple[Target, Device, str | None] | None = None
-    also: list[str] = []
-    for target in package.manifest.targets:
-        device, reasons = _judge(target, board, found)
-        refusals += reasons
-        if chosen is not None:
-            also += [target.id] if device is not None else []
-        elif device is None:
-            blocked = blocked or _missing_software(target, board, found, reasons)
-        elif blocked is None or target.backend in allow_fallback:
-            chosen = target, device, f"{target.backend} instead of: {blocked}" if blocked else None
+    for one in judged:
+        target = one.target
+        if model not in target.models:
+            continue
+        if one.device is None:
+            blocked = blocked or one.blocked
+        elif blocked is None or target.backend in allowed:
+            degraded = f"{target.backend} instead of: {blocked}" if blocked else None
+            return ModelPlace(target, found.backends[target.backend], one.device, degraded)
         else:
             remedy = f"see {blocked.target}, or accept less with --allow-fallback {target.backend}"
-            refusals.append(Refusal(target.id, "fallback", f"what runs {blocked.target}", target.backend, remedy))
-    if chosen is None:
-        raise _no_target(package, board, refusals)
-    target, device, degraded = chosen
-    devices = dict.fromkeys(target.models, device)
-    backend = found.backends[target.backend]
-    return Bound(package, board, target, backend, devices, tuple(refusals), degraded, tuple(also))
+            refusal = Refusal(target.id, "fallback", f"what runs {blocked.target}", target.backend, remedy)
+            one.refusals += [] if refusal in one.refusals else [refusal]
+    return None
 
 
 def _check_fallbacks(package: Package, allowed: Sequence[str]) -> None:
@@ -166,7 +190,12 @@ def _documented(board: Board, found: Found, device: BoardDevice) -> Facts:
     return Facts(board.id, device.kind, device.arch or "unknown", device.features, memory)
 
 
-def _no_target(package: Package, board: Board, refusals: Sequence[Refusal]) -> BindError:
-    lines = list(refusal_lines(refusals)) or ["the package has no targets"]
-    what = "\n  ".join([f"no target runs on board {board.id}", *lines])
-    return BindError(what, where=str(package.path), refusals=tuple(refusals))
+def _no_target(package: Package, board: Board, judged: Sequence[_Judged], models: Sequence[str]) -> BindError:
+    asked = [one for one in judged if not models or any(model in one.target.models for model in models)]
+    lines = list(refusal_lines([refusal for one in asked for refusal in one.refusals]))
+    some = 0 < len(models) < len(package.manifest.models)
+    what = f"no target runs {', '.join(models)}" if some or not lines else "no target runs"
+    nothing = "the package has no targets" if not judged else "none of its targets has the model"
+    refusals = tuple(refusal for one in judged for refusal in one.refusals)
+    text = "\n  ".join([f"{what} on board {board.id}", *(lines or [nothing])])
+    return BindError(text, where=str(package.path), refusals=refusals)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What binding gives: a target on its devices, and through it models, assets and executables of the opened package.
+"""What binding gives: for each model a target on a device, and through it assets and executables of the opened package.
 
 It chooses nothing; `dpfedge.binding.bind` does. Views stay in the mapped package, nothing is copied.
 """
@@ -24,7 +24,7 @@ from dpfedge.package.reader import Package
 if TYPE_CHECKING:
     from dpfedge.hardware.board import Board
 
-__all__ = ["Bound", "BoundModel", "Chosen", "Refusal"]
+__all__ = ["Bound", "BoundModel", "Chosen", "ModelPlace", "Refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,24 +112,41 @@ class BoundModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A target of a package on its devices: what a process needs to load models, without why it was chosen."""
+class ModelPlace:
+    """Where one model runs: the target it was compiled for, the backend that runs that, and the device."""
 
-    package: Package
     target: Target
     backend: Backend
-    devices: Mapping[str, Device]
-    """Model → device."""
+    device: Device
+    degraded: str | None = None
+    """Why this is slower than the board could be, when the operator allowed that."""
+
+    def record(self) -> dict[str, Any]:
+        """The place as JSON values."""
+        device = {**asdict(self.device), "features": sorted(self.device.features)}
+        return {"target": self.target.id, "backend": self.backend.name, "device": device}
+
+    @classmethod
+    def again(cls, package: Package, record: Mapping[str, Any], registry: Registry) -> ModelPlace:
+        """The place that `record` describes."""
+        device = Device(**{**record["device"], "features": frozenset(record["device"]["features"])})
+        return cls(package.manifest.target(record["target"]), registry.get(record["backend"]), device)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The models of a package in their places: what a process needs to load them, without why these were chosen."""
+
+    package: Package
+    places: Mapping[str, ModelPlace]
+    """Model → place."""
     sidecar: Sidecar | None = None
     """What was built for these devices, when it fits."""
 
     def record(self) -> dict[str, Any]:
         """The choice as JSON values, for `again` in another process."""
-        devices = {
-            name: {**asdict(device), "features": sorted(device.features)} for name, device in self.devices.items()
-        }
-        seal = None if self.sidecar is None else self.sidecar.record_map()
-        return {"target": self.target.id, "backend": self.backend.name, "devices": devices, "seal": seal}
+        places = {name: place.record() for name, place in self.places.items()}
+        return {"places": places, "seal": None if self.sidecar is None else self.sidecar.record_map()}
 
     @classmethod
     def again(cls, package: Package, record: Mapping[str, Any], registry: Registry, seal: Path | None = None) -> Chosen:
@@ -137,35 +154,31 @@ class Chosen:
 
         `seal` is where the sidecar lies now, if it is no longer where it lay.
         """
-        devices = {
-            name: Device(**{**fields, "features": frozenset(fields["features"])})
-            for name, fields in record["devices"].items()
-        }
-        target, backend = package.manifest.target(record["target"]), registry.get(record["backend"])
+        places = {name: ModelPlace.again(package, place, registry) for name, place in record["places"].items()}
         sidecar = None if record.get("seal") is None else Sidecar.again(record["seal"], seal)
-        return cls(package, target, backend, devices, sidecar)
+        return cls(package, places, sidecar)
 
     def model(self, name: str) -> BoundModel:
         """One model on its device; BindError lists the models there are."""
-        if name not in self.target.models:
-            known = ", ".join(self.target.models)
-            raise BindError("there is no such model", where=f"target {self.target.id}", found=name, allowed=known)
-        record = self.package.manifest.models[name]
+        if name not in self.places:
+            known, where = ", ".join(self.places), f"package {self.package.manifest.name}"
+            raise BindError("there is no such model", where=where, found=name, allowed=known)
+        record, place = self.package.manifest.models[name], self.places[name]
         return BoundModel(
             name=name,
             family=record.family,
             config=record.config,
-            device=self.devices[name],
+            device=place.device,
             _package=self.package,
-            _backend=self.backend,
+            _backend=place.backend,
             _assets=record.assets,
-            _graphs=self.target.models[name].graphs,
+            _graphs=place.target.models[name].graphs,
             _prefixes=self._candidates(name),
             _sealed={} if self.sidecar is None else self.sidecar.built(name),
         )
 
     def _candidates(self, model: str) -> tuple[Candidate, ...]:
-        baked = self.target.models[model].prefix
+        baked = self.places[model].target.models[model].prefix
         sealed = None if self.sidecar is None else self.sidecar.record.prefixes.get(model)
         rows = ((sealed, self.sidecar and self.sidecar.package, "seal"), (baked, self.package, "package"))
         return tuple(Candidate(record, file, source) for record, file, source in rows if record and file)
@@ -173,19 +186,15 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A package bound to a board: the target that was chosen, the device of each model, what was refused."""
+    """A package bound to a board: the place of each model, and what was refused."""
 
     package: Package
     board: Board
-    target: Target
-    backend: Backend
-    devices: Mapping[str, Device]
-    """Model → device."""
+    places: Mapping[str, ModelPlace]
+    """Model → place, in the package's order of models."""
     refusals: tuple[Refusal, ...]
-    degraded: str | None = None
-    """Why this is slower than the board could be, when the operator allowed that."""
     also: tuple[str, ...] = ()
-    """Later targets that would run here too."""
+    """Targets without a model here that would run here too."""
     sidecar: Sidecar | None = None
     """What `dpfedge seal` built for this package on these devices, when it fits."""
     stale: tuple[Stale, ...] = ()
@@ -193,13 +202,44 @@ class Bound:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the models of the target."""
-        return tuple(self.target.models)
+        """Names of the models."""
+        return tuple(self.places)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets that models are bound to, in the package's order."""
+        used = {place.target.id for place in self.places.values()}
+        return tuple(target for target in self.package.manifest.targets if target.id in used)
+
+    @property
+    def backends(self) -> Mapping[str, Backend]:
+        """Name → backend, of those that run a model."""
+        return {place.backend.name: place.backend for place in self.places.values()}
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        """Model → device."""
+        return {model: place.device for model, place in self.places.items()}
+
+    @property
+    def degraded(self) -> str | None:
+        """Which models are slower than the board could run them, and why, where the operator allowed that."""
+        found: dict[str, list[str]] = {}
+        for model, place in self.places.items():
+            if place.degraded:
+                found.setdefault(place.degraded, []).append(model)
+        if [len(models) for models in found.values()] == [len(self.places)]:
+            return next(iter(found))
+        return "; ".join(f"{', '.join(models)}: {why}" for why, models in found.items()) or None
 
     @property
     def chosen(self) -> Chosen:
         """The choice alone."""
-        return Chosen(self.package, self.target, self.backend, self.devices, self.sidecar)
+        return Chosen(self.package, self.places, self.sidecar)
+
+    def held(self, target: Target) -> tuple[str, ...]:
+        """The models that are bound to `target`."""
+        return tuple(model for model, place in self.places.items() if place.target.id == target.id)
 
     def model(self, name: str) -> BoundModel:
         """One model on its device; BindError lists the models there are."""

@@ -15,6 +15,7 @@ from dpfedge.backend.api import Device
 from dpfedge.binding.bound import Bound, Refusal
 from dpfedge.binding.whitelist import show
 from dpfedge.errors import BindError, BoardError, DpfError
+from dpfedge.package.manifest import Target
 
 __all__ = ["compile_for", "describe_bound", "describe_error", "explain_bound", "refusal_lines", "refusal_maps"]
 
@@ -29,19 +30,30 @@ def describe_bound(bound: Bound) -> dict[str, Any]:
     return {
         "package": {"name": bound.package.manifest.name, "version": bound.package.manifest.version},
         "board": bound.board.id,
-        "target": bound.target.id,
-        "backend": {"name": bound.backend.name, "version": bound.backend.version, "abi": bound.backend.abi},
-        "devices": {model: device.id for model, device in bound.devices.items()},
+        "targets": [_target_map(bound, target) for target in bound.targets],
+        "models": {
+            model: {"target": place.target.id, "device": place.device.id, "degraded": place.degraded}
+            for model, place in bound.places.items()
+        },
         "hardware": [_device_map(device) for device in _distinct(bound)],
-        "whitelist": bound.target.whitelist,
-        "accepts": show(bound.target.whitelist),
-        "memory_bytes": bound.target.memory_bytes,
-        "decisions": [{"choice": choice, "rule": rule} for choice, rule in bound.target.decisions],
         "degraded": bound.degraded,
         "also": list(bound.also),
         "seal": None if bound.sidecar is None else str(bound.sidecar.package.path),
         "stale": [asdict(stale) for stale in bound.stale],
         "refusals": refusal_maps(bound.refusals),
+    }
+
+
+def _target_map(bound: Bound, target: Target) -> dict[str, Any]:
+    backend = bound.backends[target.backend]
+    return {
+        "id": target.id,
+        "backend": {"name": backend.name, "version": backend.version, "abi": backend.abi},
+        "models": list(bound.held(target)),
+        "whitelist": target.whitelist,
+        "accepts": show(target.whitelist),
+        "memory_bytes": target.memory_bytes,
+        "decisions": [{"choice": choice, "rule": rule} for choice, rule in target.decisions],
     }
 
 
@@ -79,10 +91,13 @@ def describe_error(error: DpfError) -> dict[str, Any]:
 
 def explain_bound(bound: Bound, *, explain: bool) -> Iterator[str]:
     """Lines that say what was chosen; with `explain` also the whitelist, the compiler's decisions and every refusal."""
-    manifest, backend = bound.package.manifest, bound.backend
+    manifest = bound.package.manifest
     yield f"package  {manifest.name} {manifest.version}"
     yield f"board    {bound.board.id} ({bound.board.title})"
-    yield f"target   {bound.target.id}, backend {backend.name} {backend.version}"
+    for target in bound.targets:
+        backend = bound.backends[target.backend]
+        models = f": {', '.join(bound.held(target))}" if len(bound.targets) > 1 else ""
+        yield f"target   {target.id}, backend {backend.name} {backend.version}{models}"
     for device in _distinct(bound):
         models = ", ".join(model for model, chosen in bound.devices.items() if chosen.id == device.id)
         yield f"device   {device.id} {device.arch}: {models}"
@@ -92,11 +107,23 @@ def explain_bound(bound: Bound, *, explain: bool) -> Iterator[str]:
         yield f"seal     {bound.sidecar.package.path}"
     yield from (f"stale    {stale}" for stale in bound.stale)
     if explain:
-        yield f"accepts  {show(bound.target.whitelist)}"
-        yield from (f"decided  {choice}: {rule}" for choice, rule in bound.target.decisions)
+        for target in bound.targets:
+            which = f"target {target.id}: " if len(bound.targets) > 1 else ""
+            yield f"accepts  {which}{show(target.whitelist)}"
+            yield from (f"decided  {choice}: {rule}" for choice, rule in _decisions(bound, target))
         yield from _prefix_lines(bound)
         yield from (f"also     target {target} would run here" for target in bound.also)
         yield from (f"refused  {line}" for line in refusal_lines(bound.refusals, remedies=False))
+
+
+def _decisions(bound: Bound, target: Target) -> Iterator[tuple[str, str]]:
+    """Those of a target that do not concern only models which run elsewhere; `llm, voice.encode: choice` names them."""
+    elsewhere = set(target.models) - set(bound.held(target))
+    for choice, rule in target.decisions:
+        names, named, _ = choice.partition(": ")
+        about = {name if name in target.models else name.rpartition(".")[0] for name in names.split(", ")}
+        if not named or not about <= elsewhere:
+            yield choice, rule
 
 
 def _prefix_lines(bound: Bound) -> Iterator[str]:

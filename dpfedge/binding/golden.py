@@ -2,7 +2,7 @@
 """The golden run: a bound package in, how far each graph's answers on this machine are from the recorded ones out.
 
 It finds what digests cannot: a device, driver or library that computes something else, and weights that were damaged
-before they were signed. Graphs are loaded one after the other; only records of the bound target are run.
+before they were signed. Graphs are loaded one after the other; of each model only records of its own target are run.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class GoldenAnswer:
 
 
 def run_golden(bound: Bound, budget: Budget | None = None) -> tuple[GoldenResult, ...]:
-    """Run every golden record of the bound target within `budget` (one thread); BackendError when a graph cannot run.
+    """Run the golden records of each model's target within `budget` (one thread); BackendError when a graph cannot run.
 
     A package without records gives no results.
     """
@@ -95,23 +95,29 @@ def run_golden(bound: Bound, budget: Budget | None = None) -> tuple[GoldenResult
 def golden_answers(bound: Bound, budget: Budget | None = None) -> Iterator[GoldenAnswer]:
     """As `run_golden`, one output after the other, with its values."""
     groups: dict[tuple[str, str], list[Golden]] = {}
-    target = bound.target
     for record in bound.package.manifest.golden:
-        compiled = target.models.get(record.model)
-        if record.target in (None, target.id) and compiled is not None and record.graph in compiled.graphs:
+        if _is_for(bound, record):
             groups.setdefault((record.model, record.graph), []).append(record)
     for (model, graph), records in groups.items():
         yield from _run_graph(bound, model, graph, records, budget or Budget())
+
+
+def _is_for(bound: Bound, record: Golden) -> bool:
+    """Whether the record holds for the target that its model is bound to."""
+    place = bound.places.get(record.model)
+    if place is None or record.target not in (None, place.target.id):
+        return False
+    return record.graph in place.target.models[record.model].graphs
 
 
 def golden_inputs(bound: Bound, model: str, graph: str) -> list[dict[str, Array]]:
     """The recorded inputs of one graph, in the mapped package; what is not recorded (an empty cache) is zeros."""
     import numpy as np
 
-    target, found = bound.target, []
-    ports = target.models[model].graphs[graph].inputs
+    found = []
+    ports = bound.places[model].target.models[model].graphs[graph].inputs
     for record in bound.package.manifest.golden:
-        if record.target in (None, target.id) and (record.model, record.graph) == (model, graph):
+        if (record.model, record.graph) == (model, graph) and _is_for(bound, record):
             feeds = {name: _values(bound, record.section, tensor) for name, tensor in record.inputs.items()}
             blank = {port.name: port for port in ports if port.name not in feeds}
             feeds |= {name: np.zeros([int(dim) for dim in port.dims], port.numpy) for name, port in blank.items()}
@@ -125,9 +131,10 @@ def require_golden(bound: Bound, budget: Budget | None = None) -> tuple[GoldenRe
     failed = [result for result in results if not result.passed]
     if failed:
         worst = max(failed, key=lambda result: result.excess)
+        target = bound.places[worst.model].target.id
         raise BackendError(
             f"golden run failed on {len(failed)} of {len(results)} outputs",
-            where=f"{bound.package.path}: target {bound.target.id}: {worst.model}.{worst.graph}: {worst.port}",
+            where=f"{bound.package.path}: target {target}: {worst.model}.{worst.graph}: {worst.port}",
             found=f"max_abs {worst.max_abs:.3g}, rel_l2 {worst.rel_l2:.3g}",
             allowed=f"max_abs {_shown(worst.max_abs_allowed)}, rel_l2 {_shown(worst.rel_l2_allowed)}",
             remedy="fetch the package again; if it stays so, this machine computes wrongly: see `dpfedge verify --run`",

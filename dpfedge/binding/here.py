@@ -74,7 +74,7 @@ def bind_here(
     vouch: Vouch | None = None,
     sidecar: bool = True,
 ) -> Bound:
-    """Choose a target of `package` for this machine, which must be `board`; BoardError or BindError say why not.
+    """Choose a target for each model of `package` on this machine, which must be `board`; or BoardError or BindError.
 
     On this very machine with the sidecar beside the package, when that passes `check` and `vouch` and fits.
     """

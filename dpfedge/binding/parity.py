@@ -135,8 +135,9 @@ def side_of(bound: Bound, answers: Iterable[GoldenAnswer], machine: Mapping[str,
         )
         for one in answers
     ]  # fmt: skip
-    decisions = tuple((choice, rule) for choice, rule in bound.target.decisions)
-    return Side(package, machine, bound.target.id, decisions, tuple(outputs), tuple(speech))
+    decisions = tuple((choice, rule) for target in bound.targets for choice, rule in target.decisions)
+    targets = ", ".join(target.id for target in bound.targets)
+    return Side(package, machine, targets, decisions, tuple(outputs), tuple(speech))
 
 
 def _finite(value: float) -> float | None:

@@ -47,7 +47,8 @@ def answer(
     cpu = probe().cpu
     machine = {
         "arch": cpu.arch, "cpu": cpu.model, "level": cpu.level, "features": sorted(cpu.features),
-        "backend": bound.target.backend, "device": ", ".join(sorted({d.name for d in bound.devices.values()})),
+        "backend": ", ".join(sorted(bound.backends)),
+        "device": ", ".join(sorted({d.name for d in bound.devices.values()})),
         "dpfedge": version("dpfedge"), "onnxruntime": version("onnxruntime"), "numpy": version("numpy"),
     }  # fmt: skip
     try:

@@ -12,7 +12,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -152,10 +152,10 @@ class _Routes:
         self._stack.close()
 
 
-def _placed(provider: Provider) -> tuple[Plan, Backend]:
+def _placed(provider: Provider) -> tuple[Plan, Mapping[str, Backend]]:
     plan = cast("AsyncRuntime", provider.runtime).plan
     assert plan.bound is not None  # what is served is a package
-    return plan, plan.bound.backend
+    return plan, plan.bound.backends
 
 
 def _group(name: str | None) -> int | None:

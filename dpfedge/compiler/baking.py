@@ -70,7 +70,7 @@ def _draft(writer: PackageWriter, target: Mapping[str, Any], models: Mapping[str
         "name": writer.name,
         "version": writer.version,
         "sections": [section.to_map() for section in writer.sections],
-        "models": dict(models),
+        "models": {name: models[name] for name in target["models"]},
         "targets": [dict(target)],
     }
     return _Draft(str(writer.path), read_manifest(record, "draft"), writer)

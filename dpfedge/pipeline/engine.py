@@ -328,7 +328,7 @@ class Engine:
 def _models(bound: Bound) -> dict[str, Mapping[str, Any]]:
     """Name → config of the models that a stage may have here."""
     models = bound.package.manifest.models
-    return {name: models[name].config for name in bound.target.models}
+    return {name: models[name].config for name in bound.models}
 
 
 def _ends(graph: Graph) -> list[tuple[str, str, str]]:

@@ -105,11 +105,11 @@ class Plan:
         """Stages by the size of their weights: the one that takes longest to load begins first."""
         if self.bound is None:
             return []
-        package, models = self.bound.package, self.bound.target.models
+        package, places = self.bound.package, self.bound.places
 
         def weight(model: str) -> int:
-            sections = {name for graph in models[model].graphs.values() for name in graph.weights}
-            return sum(package.find(name).size for name in sections)
+            graphs = places[model].target.models[model].graphs
+            return sum(package.find(name).size for name in {name for one in graphs.values() for name in one.weights})
 
-        nodes = [node for node in self.graph.stages if node.model in models]
+        nodes = [node for node in self.graph.stages if node.model in places]
         return [node.name for node in sorted(nodes, key=lambda node: weight(node.model), reverse=True)]

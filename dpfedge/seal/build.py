@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpfedge import __version__
-from dpfedge.backend.api import Budget, Seals, sealing
+from dpfedge.backend.api import Budget, sealing
 from dpfedge.binding import Bound
 from dpfedge.binding.golden import golden_inputs
 from dpfedge.binding.seal import seal_record
@@ -58,11 +58,9 @@ def build_seal(
 ) -> Sealed | None:
     """Build the sidecar of `bound` as `out`, signed by `keys`; None (and no file) when there is nothing to build.
 
-    Unsupported when the backend seals nothing. The file at `out` is the old one or the new one at any moment.
+    Unsupported when no backend of it seals anything. The file at `out` is the old one or the new one at any moment.
     """
-    record = seal_record(bound)  # first: a backend that seals nothing is refused before any work
-    seals = sealing(bound.backend)
-    assert seals is not None
+    record = seal_record(bound)  # first: backends that seal nothing are refused before any work
     unsigned = out.with_name(f".{out.name}.unsigned") if keys else out
     manifest = bound.package.manifest
     built: list[Built] = []
@@ -70,7 +68,7 @@ def build_seal(
     with PackageWriter(unsigned, name=manifest.name, version=manifest.version) as writer:
         for step in _with_progress(_steps(bound), progress):
             if step.graph is not None:
-                built += _build(writer, seals, bound, step.model, step.graph)
+                built += _build(writer, bound, step.model, step.graph)
             else:
                 prefixes |= _bake(writer, bound, step.model)
         if not built and not prefixes:
@@ -85,7 +83,8 @@ def build_seal(
 
 def _steps(bound: Bound) -> Iterator[_Step]:
     package = bound.package
-    for model, compiled in bound.target.models.items():
+    for model, place in bound.places.items():
+        compiled = place.target.models[model]
         for name, graph in compiled.graphs.items():
             size = sum(package.find(section).size for section in graph.weights)
             yield _Step(f"{model}: {name}", float(size), model, name)
@@ -103,8 +102,10 @@ def _with_progress(steps: Iterator[_Step], progress: Progress) -> Iterator[_Step
         done += step.work
 
 
-def _build(writer: PackageWriter, seals: Seals, bound: Bound, model: str, graph: str) -> Iterator[Built]:
-    bound_model = bound.model(model)
+def _build(writer: PackageWriter, bound: Bound, model: str, graph: str) -> Iterator[Built]:
+    seals, bound_model = sealing(bound.places[model].backend), bound.model(model)
+    if seals is None:
+        return
     view = replace(bound_model.graph(graph), samples=golden_inputs(bound, model, graph))
     found = seals.seal(view, bound_model.device, Budget(threads=1))
     for name, data in sorted((found or {}).items()):

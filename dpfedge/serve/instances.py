@@ -77,13 +77,16 @@ class Instances:
     def __init__(
         self,
         placed: Placed,
-        backend: Knows,
+        backends: Mapping[str, Knows],
         path: Path | None,
         *,
         log: RouteLog | None = None,
         rule: Rule | None = None,
     ) -> None:
-        """Begins to sample. `path`: where the table is published; None, and where that cannot be: in memory only."""
+        """Begins to sample. `backends`: those of its devices, by name.
+
+        `path`: where the table is published; None, and where that cannot be: in memory only.
+        """
         self.problem: str | None = None
         """Why the table is in no file."""
         self._publisher = self._publish(path)
@@ -93,7 +96,7 @@ class Instances:
         """Requests that no healthy device could take."""
         self._log, self._following = log, threading.Lock()
         self._sampler: Sampler | None = None
-        self.follow(placed, backend)
+        self.follow(placed, backends)
 
     def _publish(self, path: Path | None) -> Publisher:
         try:
@@ -102,13 +105,16 @@ class Instances:
             self.problem = str(error)
             return Publisher(None, capacity=_CAPACITY)
 
-    def follow(self, placed: Placed, backend: Knows) -> None:
+    def follow(self, placed: Placed, backends: Mapping[str, Knows]) -> None:
         """From now on the devices of this pipeline count; from any thread, it waits for looks under way."""
         devices, root = placed.devices(), Root()
         stages = {stage: device.id for stage, device in devices.items()}
         main = next(iter(stages.values()), None)
         distinct = {device.id: device for device in devices.values()}
-        sources = {name: of_device(backend, one, root, pci_addresses(one, root)) for name, one in distinct.items()}
+        sources = {
+            name: of_device(backends[one.backend], one, root, pci_addresses(one, root))
+            for name, one in distinct.items()
+        }
         with self._following:
             self.router.assign([Instance(name, int(name == main)) for name in distinct])
             self._served = _Served(placed, stages, main)

@@ -66,7 +66,7 @@ def server(package: Path, table: Path) -> Iterator[tuple[int, FakeBackend, Insta
         prepared = prepare(package)
         provider = Provider("voice", lambda: AsyncRuntime.launch(prepared))
         await provider.start()
-        instances = provider.instances = Instances(prepared.plan, backend, table, rule=Rule(up_hold_ms=200))
+        instances = provider.instances = Instances(prepared.plan, {"cpu": backend}, table, rule=Rule(up_hold_ms=200))
         one = Server(create_app(provider), provider)
         there.extend((one, instances))
         ready.set()

@@ -46,7 +46,8 @@ def main() -> None:
     before = private_bytes()
     held = load(model)
     grown = private_bytes() - before
-    sections = {name for graph in bound.target.models[model.name].graphs.values() for name in graph.weights}
+    compiled = bound.places[model.name].target.models[model.name]
+    sections = {name for graph in compiled.graphs.values() for name in graph.weights}
     weights = sum(package.find(name).size for name in sections)
     tell(grown=grown, weights=weights, anonymous=anonymous_bytes(os.getpid()))
     for line in sys.stdin:

@@ -28,7 +28,7 @@ def test_bind__first_target_that_fits_wins(build: Build, host: Board, parts: Any
     )
 
     bound = bind(package, host, parts.found(parts.CPU))
-    assert bound.target.id == "v3"
+    assert bound.targets[0].id == "v3"
     assert bound.devices == {"llm": parts.CPU, "vad": parts.CPU}
     assert bound.degraded is None
     assert bound.refusals == (
@@ -240,7 +240,7 @@ def test_fallback__from_this_machines_cpu_through_a_driver(build: Build, parts: 
         bind(package, load_board("host-opencl"), without)
     assert bind(package, load_board("host-opencl"), without, allow_fallback=["cpu"]).degraded
     plain = bind(package, load_board("host"), without)
-    assert (plain.target.id, plain.degraded) == ("cpu", None)
+    assert (plain.targets[0].id, plain.degraded) == ("cpu", None)
     assert [(item.target, item.field) for item in plain.refusals] == [("ocl", "board")]
 
 
@@ -253,7 +253,7 @@ def test_fallback__when_the_operator_allows_it(build: Build, parts: Any) -> None
         allow_fallback=["cpu"],
     )
 
-    assert bound.target.id == "cpu"
+    assert bound.targets[0].id == "cpu"
     assert bound.degraded == (
         "cpu instead of: target gpu: backend: wanted jetson; found cpu; pip install dpfedge-jetson"
     )
@@ -271,7 +271,7 @@ def test_fallback__is_none_where_the_board_lacks_the_hardware(build: Build, host
     """On a board without that GPU the CPU target is simply the one that fits."""
     bound = bind(build(*(parts.target(*item) for item in ORIN_FIRST)), host, parts.found(parts.ARM))
 
-    assert bound.target.id == "cpu"
+    assert bound.targets[0].id == "cpu"
     assert bound.degraded is None
 
 
@@ -282,3 +282,53 @@ def test_bind__package_without_targets_that_fit_any(build: Build, host: Board, p
     with pytest.raises(BindError):
         bind(build(parts.target("arm", "cpu", ["arch", "armv8.2-a"])), host, parts.found(parts.CPU, cpu=recorder))
     assert recorder.loaded == []
+
+
+def split(parts: Any, gpu: str = "cuda", **more: Any) -> list[dict[str, Any]]:
+    """The llm for a GPU, and everything for the CPU."""
+    fast = parts.target("gpu", gpu, ["class", "gpu.nvidia"], **more)
+    return [{**fast, "models": {"llm": fast["models"]["llm"]}}, parts.target("cpu", "cpu", ANY)]
+
+
+def test_bind__each_model_has_its_own_target(build: Build, host: Board, parts: Any) -> None:
+    """A model that the first target does not hold is taken from the next one, and nothing is degraded by that."""
+    bound = bind(build(*split(parts)), host, parts.found(parts.CPU, parts.GPU))
+
+    assert {name: (place.target.id, place.device.id) for name, place in bound.places.items()} == {
+        "llm": ("gpu", "cuda:0"), "vad": ("cpu", "cpu:0"),
+    }  # fmt: skip
+    assert [target.id for target in bound.targets] == ["gpu", "cpu"]
+    assert {name: backend.name for name, backend in bound.backends.items()} == {"cuda": "cuda", "cpu": "cpu"}
+    assert [bound.held(target) for target in bound.targets] == [("llm",), ("vad",)]
+    assert (bound.degraded, bound.refusals, bound.also) == (None, (), ())
+
+
+def test_bind__fallback_is_a_choice_for_the_models_it_concerns(build: Build, parts: Any) -> None:
+    """Where the GPU's software is missing the llm needs leave to run on the CPU; the vad was placed there anyway."""
+    package, here = build(*split(parts, "jetson")), parts.found(parts.ARM)
+
+    with pytest.raises(BindError) as caught:
+        bind(package, load_board("orin"), here)
+    assert caught.value.what.splitlines()[0] == "no target runs llm on board orin"
+    assert [(item.target, item.field) for item in caught.value.refusals] == [("gpu", "backend"), ("cpu", "fallback")]  # type: ignore[attr-defined]
+    bound = bind(package, load_board("orin"), here, allow_fallback=["cpu"])
+    assert {name: place.degraded is not None for name, place in bound.places.items()} == {"llm": True, "vad": False}
+    assert (bound.degraded or "").startswith("llm: cpu instead of: target gpu: backend: wanted jetson")
+
+
+def test_bind__refused_for_another_reason_the_next_target_counts(build: Build, host: Board, parts: Any) -> None:
+    """A GPU too small for its target is a refusal with its reason, as it was for whole packages."""
+    bound = bind(build(*split(parts, memory_bytes=90 << 30)), host, parts.found(parts.CPU, parts.GPU))
+
+    assert {place.target.id for place in bound.places.values()} == {"cpu"}
+    assert [(item.target, item.field) for item in bound.refusals] == [("gpu", "memory_bytes")]
+
+
+def test_bind__names_the_model_that_has_no_place(build: Build, host: Board, parts: Any) -> None:
+    """One model without a target refuses the package, also when no target has it at all."""
+    only = split(parts)[:1]
+
+    with pytest.raises(BindError, match="no target runs vad on board host\n  none of its targets has the model"):
+        bind(build(*only), host, parts.found(parts.CPU, parts.GPU))
+    with pytest.raises(BindError, match="no target runs llm, vad on board host\n  the package has no targets"):
+        bind(build(), host, parts.found(parts.CPU))

@@ -49,7 +49,7 @@ def test_load__hands_the_mapped_graph_to_the_backend(build: Build, host: Board, 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda bound: bound.model("asr"), "target t: there is no such model; found asr; allowed llm, vad"),
+        (lambda bound: bound.model("asr"), "package small: there is no such model; found asr; allowed llm, vad"),
         (lambda bound: bound.model("llm").asset("x"), "model llm: there is no such asset; found x; allowed tokenizer"),
         (lambda bound: bound.model("llm").graph("x"), "model llm: there is no such graph; found x; allowed step"),
         (

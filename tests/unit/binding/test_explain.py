@@ -49,19 +49,27 @@ def test_describe__is_plain_data(build: Build, host: Board, parts: Any) -> None:
     assert describe_bound(bind(package, host, parts.found(parts.CPU))) == {
         "package": {"name": "small", "version": "1.2"},
         "board": "host",
-        "target": "near",
-        "backend": {"name": "cpu", "version": "0.1.0", "abi": 1},
-        "devices": {"llm": "cpu:0", "vad": "cpu:0"},
+        "targets": [
+            {
+                "id": "near",
+                "backend": {"name": "cpu", "version": "0.1.0", "abi": 1},
+                "models": ["llm", "vad"],
+                "whitelist": ("board", "host"),
+                "accepts": "board host",
+                "memory_bytes": 1,
+                "decisions": [{"choice": "keep", "rule": "a rule"}],
+            }
+        ],
+        "models": {
+            "llm": {"target": "near", "device": "cpu:0", "degraded": None},
+            "vad": {"target": "near", "device": "cpu:0", "degraded": None},
+        },
         "hardware": [
             {
                 "id": "cpu:0", "kind": "cpu.x86_64", "name": "a CPU", "arch": "x86-64-v3", "features": ["avx2"],
                 "memory_bytes": 8 << 30, "drivers": {},
             }
         ],
-        "whitelist": ("board", "host"),
-        "accepts": "board host",
-        "memory_bytes": 1,
-        "decisions": [{"choice": "keep", "rule": "a rule"}],
         "degraded": None,
         "also": [],
         "seal": None,
@@ -124,4 +132,26 @@ def test_explain__baked_prefixes(build: Build, host: Board, parts: Any) -> None:
     assert lines == [
         "prefix   llm: 2 tokens of the package",
         f"stale    baked prefix of llm: refused: weights: wanted others; found {key['weights']}; run `dpfedge seal`",
+    ]
+
+
+def test_explain__of_several_targets(build: Build, host: Board, parts: Any) -> None:
+    """Each target names its models, and what was decided of models that run elsewhere is not shown."""
+    fast = parts.target("gpu", "cuda", ["class", "gpu.nvidia"], decisions=[["llm: device=gpu", "a rule"]])
+    fast["models"].pop("vad")
+    rows = [["llm: a", "not here"], ["llm.step, vad.step: b", "r"], ["vad: c", "r"], ["board x: d", "r"], ["e", "r"]]
+    package = build(fast, parts.target("cpu", "cpu", ["class", "cpu.x86_64"], decisions=rows))
+
+    assert list(explain_bound(bind(package, host, parts.found(parts.CPU, parts.GPU)), explain=True))[2:] == [
+        "target   gpu, backend cuda 0.1.0: llm",
+        "target   cpu, backend cpu 0.1.0: vad",
+        "device   cuda:0 sm_90: llm",
+        "device   cpu:0 x86-64-v3: vad",
+        "accepts  target gpu: class gpu.nvidia",
+        "decided  llm: device=gpu: a rule",
+        "accepts  target cpu: class cpu.x86_64",
+        "decided  llm.step, vad.step: b: r",
+        "decided  vad: c: r",
+        "decided  board x: d: r",
+        "decided  e: r",
     ]

@@ -122,7 +122,7 @@ def test_gpu__targets_of_a_machine_that_is_not_here(
     package = build(*(parts.target(*item) for item in TARGETS))
 
     bound = bind_here(package, sysroot=MACHINES / machine, registry=registry)
-    assert (bound.target.id, bound.devices["llm"].id) == (target, device)
+    assert (bound.targets[0].id, bound.devices["llm"].id) == (target, device)
 
 
 def test_gpu__old_driver_is_named(build: Build, parts: Any, registry: Registry) -> None:
@@ -142,8 +142,9 @@ def test_gpu__without_a_plugin_says_which(build: Build, parts: Any, machine: str
     backend = backends.get(BOARDS[machine], "jetson")
     package = build(parts.target("gpu", backend, ["not", ["class", "cpu.x86_64", "cpu.aarch64"]]))
 
+    registry = Registry.load(["cpu"])
     with pytest.raises(BindError) as caught:
-        bind_here(package, sysroot=MACHINES / machine)
+        bind_here(package, sysroot=MACHINES / machine, registry=registry)
     [refusal] = caught.value.refusals
     assert (refusal.field, refusal.remedy) == ("backend", f"pip install dpfedge-{backend}")  # type: ignore[attr-defined]
 
@@ -182,7 +183,7 @@ def test_damage__is_answered_never_raised(
     package = build(*(parts.target(*item) for item in TARGETS), parts.target("any", "cpu", ["memory", 0]))
 
     try:
-        answer = bind_here(package, sysroot=root, registry=registry, allow_fallback=["cpu"]).target.id
+        answer = bind_here(package, sysroot=root, registry=registry, allow_fallback=["cpu"]).targets[0].id
     except (BindError, BoardError) as error:
         answer = str(error)
     assert answer
@@ -211,7 +212,7 @@ def test_sysroot__nothing_of_this_machine_is_opened(build: Build, parts: Any, tm
         "def hook(name, args):\n"
         "    if name in ('open', 'os.listdir', 'os.scandir') and isinstance(args[0], str): seen.append(args[0])\n"
         "sys.addaudithook(hook)\n"
-        "print(bind_here(open_package(sys.argv[1]), sysroot=sys.argv[2]).target.id)\n"
+        "print(bind_here(open_package(sys.argv[1]), sysroot=sys.argv[2]).targets[0].id)\n"
         "raise SystemExit(str([p for p in seen if p.startswith(('/proc', '/sys', '/etc', '/dev'))] or ''))\n"
     )
 

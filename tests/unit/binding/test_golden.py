@@ -129,7 +129,7 @@ def test_run_golden__good(bound: Callable[..., Bound]) -> None:
     """Every recorded output is compared, in its box; the graph is closed afterwards."""
     made = bound()
     results = run_golden(made, Budget(threads=2))
-    backend: Any = made.backend
+    backend: Any = made.backends["cpu"]
 
     assert [(result.port, result.passed, result.max_abs) for result in results] == [
         ("y", True, 0.0), ("best", True, 0.0), ("present.0", True, 0.0),

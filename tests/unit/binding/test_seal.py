@@ -193,3 +193,49 @@ def test_record__of_this_machine(bound: Bound) -> None:
         {"onnxruntime": "1.32.0"},
     )  # fmt: skip
     assert isinstance(bound.devices["llm"], Device)
+
+
+@pytest.fixture
+def mixed(build: Build, host: Board, parts: Any, recorder: Any) -> Bound:
+    """The llm on a GPU whose backend seals, the vad on the CPU."""
+    gpu = parts.Recorder("cuda")
+    gpu.identity = lambda device: Identity({"arch": device.arch}, {"cudnn": "9.1"}, "nvidia 550.54")
+    gpu.seal, gpu.compares_sealed = (lambda *parts: None), False
+    fast = parts.target("gpu", "cuda", ["class", "gpu.nvidia"])
+    fast["models"].pop("vad")
+    package = build(fast, parts.target("cpu", "cpu", ["class", "cpu.x86_64"]))
+    return bind(package, host, parts.found(parts.CPU, parts.GPU, cuda=gpu, cpu=recorder))
+
+
+def test_seal__of_several_targets_is_one_file(mixed: Bound) -> None:
+    """The first target's facts stand where they always did, the others' beside them; a model gets what is its own."""
+    record = seal_record(mixed)
+
+    assert (record.target, record.backend, record.driver) == ("gpu", "cuda", "nvidia 550.54")
+    assert record.device == {
+        "arch": "sm_90", "target2/target": "cpu", "target2/backend": "cpu", "target2/driver": "none",
+        "target2/arch": "x86-64-v3", "target2/features": "avx2",
+    }  # fmt: skip
+    assert record.libraries == {"cudnn": "9.1", "target2/onnxruntime": "1.32.0"}
+    write(mixed)
+    sealed = attach_seal(mixed, check="full")
+    assert sealed.stale == ()
+    assert bytes(sealed.model("llm").graph("step").sealed["packed"].data) == b"packed"
+
+
+def test_seal__stale_when_the_other_target_changed(mixed: Bound) -> None:
+    """A library of the second device counts as one of the first does."""
+    old = {**seal_record(mixed).libraries, "target2/onnxruntime": "1.31.0"}
+    write(mixed, libraries=old)
+
+    [stale] = attach_seal(mixed).stale
+    assert (stale.field, stale.wanted, stale.found) == ("library/target2/onnxruntime", "1.31.0", "1.32.0")
+
+
+def test_seal__beside_a_target_whose_backend_seals_nothing(mixed: Bound, parts: Any) -> None:
+    """One backend that seals is enough; of the other its version counts."""
+    place = replace(mixed.places["vad"], backend=parts.Recorder("cpu"))
+    record = seal_record(replace(mixed, places={**mixed.places, "vad": place}))
+
+    assert record.device["target2/kind"] == "cpu.x86_64"
+    assert record.libraries == {"cudnn": "9.1", "target2/dpfedge-cpu": "0.1.0"}

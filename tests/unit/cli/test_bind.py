@@ -104,7 +104,7 @@ def test_bind__json(package: str, record: Record, capsys: pytest.CaptureFixture[
     assert main(["bind", package, "--json", "--sysroot", str(record("x86"))]) == 0
 
     data = json.loads(capsys.readouterr().out)
-    assert (data["board"], data["target"], data["devices"]) == ("host", "x86", {"vad": "cpu:0"})
+    assert (data["board"], data["targets"][0]["id"], data["models"]["vad"]["device"]) == ("host", "x86", "cpu:0")
 
 
 def test_bind__recording_of_this_machine_answers_as_it_does(

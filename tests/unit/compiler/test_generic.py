@@ -93,7 +93,7 @@ def test_onnx__opsets(tmp_path: Path, opset: int) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
     bound = check(tmp_path, made(nodes, {"w": WEIGHT}, opset), {"x": X})
 
-    assert bound.target.models["net"].graphs["main"].inputs[0].dims == ("n", 24)
+    assert bound.targets[0].models["net"].graphs["main"].inputs[0].dims == ("n", 24)
     assert [section.kind for section in bound.package.manifest.sections].count("weights") == 1
 
 
@@ -153,7 +153,7 @@ def test_onnx__int8(tmp_path: Path) -> None:
     ]  # fmt: skip
     bound = check(tmp_path, made(nodes, {"c": codes}), {"x": X})
 
-    assert any("golden=rel_l2≤0.05" in choice for choice, _ in bound.target.decisions)
+    assert any("golden=rel_l2≤0.05" in choice for choice, _ in bound.targets[0].decisions)
 
 
 def test_unsign_products__same_integers() -> None:
@@ -206,7 +206,7 @@ def test_onnx__int4_weights_stay_packed(tmp_path: Path) -> None:
     for mode in ("fast", "exact"):
         bound = compiled(tmp_path, f", mode: {mode}")
         require_golden(bound)
-        rules[mode] = [choice for choice, _ in bound.target.decisions if "golden" in choice]
+        rules[mode] = [choice for choice, _ in bound.targets[0].decisions if "golden" in choice]
 
     assert rules == {"fast": ["net.main: golden=rel_l2≤0.12"], "exact": ["net.main: golden=rel_l2≤0.001"]}
 

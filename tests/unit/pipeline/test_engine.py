@@ -100,7 +100,7 @@ def package(tmp_path: Path) -> Package:
 def _start(package: Package, checking: Any = None, observe: Any = None) -> Engine:
     board = SimpleNamespace(id="host", placement={}, thermal={})
     bound: Any = SimpleNamespace(
-        package=package, board=board, target=SimpleNamespace(models={}), chosen=CHOSEN, sidecar=None, stale=("why",),
+        package=package, board=board, models=(), places={}, chosen=CHOSEN, sidecar=None, stale=("why",),
         close=package.close,
     )  # fmt: skip
     zygote: Any = ToyZygote()

@@ -71,7 +71,7 @@ def backend() -> FakeBackend:
 def instances(backend: FakeBackend) -> Iterator[Instances]:
     """The llm on a GPU, the rest on a CPU."""
     on = placed(llm="cuda:0", voice="cpu:0", encoder="cpu:0")
-    one = Instances(on, backend, None, rule=Rule(up_hold_ms=0))
+    one = Instances(on, {"fake": backend}, None, rule=Rule(up_hold_ms=0))
     yield one
     one.close()
 
@@ -114,10 +114,10 @@ def test_follow__the_devices_of_another_package(instances: Instances, backend: F
     """Those that are gone count no more, nor does their health."""
     backend.now["cuda:0"] = BAD
     soon(lambda: not instances.healthy)
-    instances.follow(placed(llm="cpu:0"), backend)
+    instances.follow(placed(llm="cpu:0"), {"fake": backend})
     assert (instances.admit(Mode.CHAT), instances.healthy) == ("cpu:0", True)
     assert list(instances.figures()["instances"]) == ["cpu:0"]
-    instances.follow(placed(), backend)
+    instances.follow(placed(), {"fake": backend})
     assert (instances.admit(Mode.CHAT), instances.healthy, instances.figures()["instances"]) == (None, True, {})
 
 
@@ -127,12 +127,12 @@ def test_table__is_published_and_taken_away(
     """Every process reads it; a server that was killed leaves one that nobody holds."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     path = tmp_path / "dpfedge/route/serve-8080.table"
-    one = Instances(placed(llm="cuda:0", voice="cpu:0"), backend, path)
+    one = Instances(placed(llm="cuda:0", voice="cpu:0"), {"fake": backend}, path)
     table = Published.open(path)
     assert (server_tables(), one.figures()["table"]["path"]) == ([path], str(path))
     assert [entry.text for entry in table.entries().values()] == ["cuda:0", "cpu:0"]
     assert table.entry(0)[2].text == "cuda:0"
-    second = Instances(placed(llm="cuda:0"), backend, path)
+    second = Instances(placed(llm="cuda:0"), {"fake": backend}, path)
     assert second.path is None
     assert "another process publishes this table" in str(second.problem)
     second.close()
@@ -147,7 +147,7 @@ def test_table__is_published_and_taken_away(
 def test_log__proves_each_decision(backend: FakeBackend, tmp_path: Path) -> None:
     """Also of a machine whose clock was lost."""
     with RouteLog(tmp_path / "log", ids=True) as log:
-        one = Instances(placed(llm="cuda:0"), backend, None, log=log)
+        one = Instances(placed(llm="cuda:0"), {"fake": backend}, None, log=log)
         for _ in range(3):
             one.admit(Mode.CHAT)
         one.close()

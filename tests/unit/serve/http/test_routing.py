@@ -75,7 +75,7 @@ def device(own: Any) -> Iterator[FakeBackend]:
     where = {"llm": Device("cuda:0", "fake", "gpu.nvidia", "fake", "sm_90", frozenset(), 1 << 30)}
     graph = SimpleNamespace(route=lambda mode: ("decoder", "encoder", "llm", "voice") if mode is not Mode.SPEAK else ())
     placed: Any = SimpleNamespace(name="fake", graph=graph, devices=lambda: where)
-    instances = own.provider.instances = Instances(placed, backend, None, rule=Rule(up_hold_ms=0))
+    instances = own.provider.instances = Instances(placed, {"fake": backend}, None, rule=Rule(up_hold_ms=0))
     yield backend
     instances.close()
 
