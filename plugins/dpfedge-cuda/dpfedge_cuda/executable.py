@@ -12,11 +12,12 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpfedge_cpu.placed import Memory, PlacedBinding, PlacedExecutable
-from dpfedge_cpu.session import run_options
+from dpfedge_cpu.session import address_of, run_options
 
 from dpfedge.backend.api import Array, GraphView
 from dpfedge.errors import BackendError, Unavailable, Unsupported
@@ -92,7 +93,7 @@ class CudaExecutable(PlacedExecutable):
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """One run; onnxruntime copies inputs to the device and outputs from it."""
-        with cuda_errors(), CAPTURES.shared():
+        with cuda_errors(), CAPTURES.shared:
             return super().run(feeds)
 
     def bind(self) -> CudaBinding:
@@ -115,10 +116,17 @@ class CudaBinding(PlacedBinding):
 
     def __init__(self, executable: CudaExecutable) -> None:
         self._gpu = executable
-        self._captured: OrderedDict[tuple[tuple[int, ...], ...], list[Any]] = OrderedDict()
-        self._capturing, self._switching = False, threading.Lock()
+        self._captured: OrderedDict[tuple[int, ...], _Graph] = OrderedDict()
+        self._switching = threading.Lock()
+        self._thread = 0
+        self._now: _Graph | None = None
         super().__init__(executable)
-        self._plain = self._options
+        self._plain = _Graph(0, self._options, runs=_RUNS_UNTIL_CAPTURED)
+
+    def set_output(self, name: str, array: Array | None) -> None:
+        """Write `name` into `array` in place where the GPU reaches it, or let onnxruntime allocate it."""
+        super().set_output(name, array)
+        self._now = None
 
     def run(self) -> None:
         """Run once; from the third run on the same memory as one captured graph, where shapes are fixed."""
@@ -126,17 +134,13 @@ class CudaBinding(PlacedBinding):
             super().run()
 
     def _run(self) -> None:
-        if not self._gpu.captures:
-            super()._run()
-            return
-        if self.in_place():
-            _, options, runs = self._graph()
-            self._capturing = runs <= _RUNS_UNTIL_CAPTURED
-        else:
-            options, self._capturing = self._plain, False
-        with self._switching:
-            options.terminate = self._options.terminate
-            self._options = options
+        thread = threading.get_ident()  # onnxruntime captures for each thread
+        if self._now is None or self._thread != thread:
+            self._now, self._thread = self._choose(thread), thread
+            with self._switching:
+                self._now.options.terminate = self._options.terminate
+                self._options = self._now.options
+        self._now.runs += 1
         super()._run()
 
     def cancel(self) -> None:
@@ -145,24 +149,58 @@ class CudaBinding(PlacedBinding):
         with self._switching:
             super().cancel()
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        with self._on.turn, CAPTURES.alone() if self._capturing else CAPTURES.shared():
-            yield
+    def _place(self, name: str, array: Array, *, written: bool) -> tuple[str, int, int]:
+        self._now = None
+        return super()._place(name, array, written=written)
 
-    def _graph(self) -> list[Any]:
-        """The graph for where the ports lie now: its number, the options that name it, how often it was run."""
-        key = (self._places(self._bound), self._places(self._fixed))
+    def _turn(self) -> AbstractContextManager[Any]:
+        capturing = self._now is not None and self._now.runs <= _RUNS_UNTIL_CAPTURED
+        return _Both(self._on.turn, CAPTURES.alone if capturing else CAPTURES.shared)
+
+    def _choose(self, thread: int) -> _Graph:
+        """The graph for where the ports lie now and who runs it; the plain way where nothing may be captured."""
+        if not self._gpu.captures or not self.in_place():
+            return self._plain
+        key = (thread, *self._places(self._bound), *self._places(self._fixed))
         graph = self._captured.pop(key, None)
         if graph is None:
             if len(self._captured) == _GRAPHS_MOST:
-                self._gpu.forget_graph(self._captured.popitem(last=False)[1][0])
+                self._gpu.forget_graph(self._captured.popitem(last=False)[1].number)
             number = self._gpu.new_graph()
-            graph = [number, run_options(number), 0]
-        graph[2] += 1
+            graph = _Graph(number, run_options(number))
         self._captured[key] = graph
         return graph
 
     @staticmethod
-    def _places(arrays: Mapping[str, Array]) -> tuple[int, ...]:
-        return tuple(arrays[name].__array_interface__["data"][0] for name in sorted(arrays))
+    def _places(arrays: Mapping[str, Array]) -> Iterator[int]:
+        return (address_of(arrays[name]) for name in sorted(arrays))
+
+
+@dataclass(slots=True)
+class _Graph:
+    """One way to run: a captured graph's number, the options that name it, and how often it was run."""
+
+    number: int
+    options: Any
+    runs: int = 0
+
+
+class _Both:
+    """Two locks as one."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> None:
+        self._first, self._second = first, second
+
+    def __enter__(self) -> None:
+        self._first.__enter__()
+        try:
+            self._second.__enter__()
+        except BaseException:
+            self._first.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *raised: Any) -> None:
+        self._second.__exit__(*raised)
+        self._first.__exit__(*raised)

@@ -7,8 +7,6 @@ onnxruntime captures in the mode in which an allocation by any other thread of t
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 __all__ = ["CAPTURES", "Turns"]
 
@@ -19,36 +17,49 @@ class Turns:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._sharing, self._alone, self._wanting = 0, False, 0
+        self.shared, self.alone = _Shared(self), _Alone(self)
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Beside others."""
+
+class _Shared:
+    """Inside it beside others; it is entered on every run, and so no generator."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns, self._changed = turns, turns._changed
+
+    def __enter__(self) -> None:
+        turns = self._turns
         with self._changed:
-            while self._alone or self._wanting:
+            while turns._alone or turns._wanting:
                 self._changed.wait()
-            self._sharing += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._sharing -= 1
+            turns._sharing += 1
+
+    def __exit__(self, *raised: object) -> None:
+        turns = self._turns
+        with self._changed:
+            turns._sharing -= 1
+            if turns._wanting and not turns._sharing:
                 self._changed.notify_all()
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """When nobody else is inside."""
+
+class _Alone:
+    """Inside it when nobody else is."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns, self._changed = turns, turns._changed
+
+    def __enter__(self) -> None:
+        turns = self._turns
         with self._changed:
-            self._wanting += 1
-            while self._alone or self._sharing:
+            turns._wanting += 1
+            while turns._alone or turns._sharing:
                 self._changed.wait()
-            self._wanting -= 1
-            self._alone = True
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._alone = False
-                self._changed.notify_all()
+            turns._wanting -= 1
+            turns._alone = True
+
+    def __exit__(self, *raised: object) -> None:
+        with self._changed:
+            self._turns._alone = False
+            self._changed.notify_all()
 
 
 CAPTURES = Turns()

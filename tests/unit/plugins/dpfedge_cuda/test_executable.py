@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from dpfedge_cuda.executable import CudaExecutable, cuda_errors
@@ -44,13 +45,14 @@ def test_run__fixed_memory_becomes_one_graph_for_each_place(backend: StandInBack
             call.set_output("y", y)
             call.set_output("z", z)
             call.run()
-            alone.append(call._capturing)
+            assert call._now is not None
+            alone.append(call._now.runs <= 3)
             same({"y": y, "z": z}, right_affine(x))
-        numbers = [entry[0] for entry in call._captured.values()]
+        numbers = [graph.number for graph in call._captured.values()]
         del call, x, y, z
     assert sorted(numbers) == [1, 2]
     assert alone == [True] * 6 + [False] * 2
-    with CAPTURES.alone():  # nobody was left inside
+    with CAPTURES.alone:  # nobody was left inside
         pass
 
 
@@ -158,3 +160,23 @@ def test_run__errors_of_a_run_are_put_in_words(backend: StandInBackend, monkeypa
     for act in (call.run, lambda: one.run({"x": rows(2)})):
         with pytest.raises(BackendError, match=r"graph affine: device memory is full; found CUDA failure 2.*smaller"):
             act()
+
+
+def test_run__each_thread_captures_its_own(backend: StandInBackend) -> None:
+    """onnxruntime keeps captured graphs by thread: another one's first runs are alone in the process, too."""
+    call = executable(backend).bind()
+    with slots(3) as places:
+        places[0][...] = rows(2)
+        call.set_input("x", places[0])
+        call.set_output("y", places[1])
+        call.set_output("z", places[2])
+        for _ in range(4):
+            call.run()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(call.run).result()
+            assert call._now is not None
+            assert (call._now.number, call._now.runs) == (2, 1)
+        call.run()
+        assert (call._now.number, call._now.runs) == (1, 5)
+        same({"y": places[1]}, {"y": right_affine(rows(2))["y"]})
+        del call

@@ -14,7 +14,7 @@ def test_shared__beside_each_other() -> None:
     turns, both = Turns(), threading.Barrier(2)
 
     def inside() -> bool:
-        with turns.shared():
+        with turns.shared:
             return both.wait(60) >= 0
 
     with ThreadPoolExecutor(2) as pool:
@@ -27,7 +27,7 @@ def test_alone__with_nobody_inside() -> None:
     inside, leave, wanted = threading.Event(), threading.Event(), threading.Event()
 
     def first() -> None:
-        with turns.shared():
+        with turns.shared:
             inside.set()
             leave.wait(60)
             order.append("shared")
@@ -35,7 +35,7 @@ def test_alone__with_nobody_inside() -> None:
     def alone() -> None:
         inside.wait(60)
         wanted.set()
-        with turns.alone():
+        with turns.alone:
             order.append("alone")
 
     def later() -> None:
@@ -43,7 +43,7 @@ def test_alone__with_nobody_inside() -> None:
         while not turns._wanting:
             pass
         leave.set()
-        with turns.shared():
+        with turns.shared:
             order.append("later")
 
     with ThreadPoolExecutor(3) as pool:
