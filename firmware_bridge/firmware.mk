@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # firmware/: the RTOS-style reference, its host port, and its tests.
-FW := $(addprefix firmware/,core.c cepstra.c keyword.c)
+FW := $(addprefix firmware/,core.c cepstra.c echo.c keyword.c)
 FW_RING := firmware/link_ring.c firmware/session.c
 FW_RPMSG := firmware/link_rpmsg.c firmware/rpmsg.c
 FW_BRIDGE := firmware/bridge.c firmware/session.c
@@ -65,7 +65,7 @@ firmware-tsan:
 	else echo "firmware-tsan: skipped, $(CC) has no thread sanitizer"; fi
 
 # The core needs nothing but dpf and its port: no libc, and nothing that a compiler makes of loops and divisions.
-FW_OBJECTS := core cepstra keyword link_ring session rpmsg bridge
+FW_OBJECTS := core cepstra echo keyword link_ring session rpmsg bridge
 firmware-freestanding: $(FW_OBJECTS:%=$(BUILD)/freestanding/firmware/%.o) $(BUILD)/freestanding/firmware/rpmsg/core.o $(BUILD)/freestanding/firmware/rpmsg/link_rpmsg.o
 	@if nm -u $^ | grep ' U ' | grep -v ' U dpf_'; then echo "the firmware needs symbols from outside"; exit 1; fi
 	@echo "firmware-freestanding: ok"

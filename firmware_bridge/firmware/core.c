@@ -265,6 +265,8 @@ bool dpf_fw_core_init(dpf_fw_core *core, const dpf_fw_config *config) {
     bool fits = dpf_fw_keyword_init(&core->keyword, config->phrases) && dpf_fw_keyword_init(&core->own_keyword, config->phrases);
     dpf_fw_features_init(&core->ear);
     dpf_fw_features_init(&core->own_ear);
+    dpf_fw_echo_init(&core->echo);
+    core->cancels = config->cancel_echo;
     core->own_since = OWN_TICKS;
     core->chosen = UINT32_MAX;
     core->routed = config->route != 0;
@@ -277,12 +279,23 @@ bool dpf_fw_core_init(dpf_fw_core *core, const dpf_fw_config *config) {
     return fits;
 }
 
+/* What is left of the samples without the answer; `last` is what was played when they were captured. */
+static const int16_t *without_echo(dpf_fw_core *core, const int16_t *captured) {
+    if (core->cancels) dpf_fw_echo_cancel(&core->echo, captured, core->last, core->cleaned, DPF_FW_BLOCK);
+    return core->cancels ? core->cleaned : captured;
+}
+
 void dpf_fw_tick(dpf_fw_core *core, const int16_t *captured, int16_t *playback) {
+    const int16_t *heard = without_echo(core, captured);
     if ((core->counters.ticks % 10u) == 0u) route(core);
-    ear(core, captured);
+    ear(core, heard);
     loudspeaker(core, playback);
     own_ear(core, playback);
-    microphone(core, captured);
+    microphone(core, heard);
+    for (uint32_t i = 0u; i < (uint32_t)DPF_FW_BLOCK; i++) {
+        core->last[i] = playback[i];
+        __asm__ volatile("" ::: "memory"); /* or a compiler makes it a call of memcpy */
+    }
     if ((core->counters.ticks % 2u) == 0u) events(core);
     for (uint32_t i = 0u; i < core->instance_count; i++) {
         if (dpf_fw_link_due(&core->instances[i].link)) dpf_fw_port_doorbell(i);

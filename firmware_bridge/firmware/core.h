@@ -5,6 +5,7 @@
  * A tick comes every 10 ms with 160 samples of the microphone and takes 160 for the loudspeaker (16 kHz). It runs a fixed
  * list of tasks to their ends, in this order:
  *
+ *     echo        takes what was played out of what was captured, where no DSP does
  *     ear         the stop lane: is that a stop phrase? Then the answer is silent in this very tick
  *     loudspeaker plays what the voice sends
  *     microphone  sends what was captured, 40 ms at a time
@@ -21,6 +22,7 @@
 #define DPF_FW_CORE_H
 
 #include "dpf/route.h"
+#include "echo.h"
 #include "keyword.h"
 #include "link.h"
 
@@ -61,6 +63,11 @@ typedef struct dpf_fw_core {
     uint64_t hash;
     dpf_route_word generation;
 
+    dpf_fw_echo echo;
+    bool cancels;
+    int16_t last[DPF_FW_BLOCK];     /* what was played while the samples were captured */
+    int16_t cleaned[DPF_FW_BLOCK]; /* what is left of them */
+
     dpf_fw_features ear, own_ear;
     dpf_fw_keyword keyword, own_keyword;
     uint32_t own_since; /* ticks since the answer said a phrase */
@@ -86,6 +93,7 @@ typedef struct dpf_fw_core {
 /* What the board says, once. Everything in it must live as long as the core. */
 typedef struct dpf_fw_config {
     const dpf_fw_phrases *phrases;
+    bool cancel_echo;  /* nothing before the core does */
     const void *route; /* the published table; NULL: the first instance serves */
     uint64_t route_bytes;
     const char *model, *user; /* of the routing key */

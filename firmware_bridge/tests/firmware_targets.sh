@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/targets_tools.sh" "$1"
 
 flags="-std=c11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Werror -Iinclude -Isrc -Ifirmware -Iclient -O2 -ffreestanding"
-core="firmware/cepstra.c firmware/keyword.c firmware/rpmsg.c"
+core="firmware/cepstra.c firmware/echo.c firmware/keyword.c firmware/rpmsg.c"
 ring="firmware/core.c firmware/link_ring.c firmware/session.c"
 rpmsg="firmware/core.c firmware/link_rpmsg.c"
 dpf="src/arena.c src/requests.c src/ring.c src/ring_reclaim.c src/route.c"

@@ -153,6 +153,40 @@ static void test_own_voice(void) {
     CHECK(the_rig.core.counters.own == 1 && the_rig.core.counters.stops == 0);
 }
 
+/* A phrase over an answer that is as loud, in a room that the core has never heard: heard with the echo taken out, not without. */
+static bool heard_over_the_answer(bool cancels) {
+    static int16_t past[512 + DPF_FW_BLOCK]; /* what was played, the last block at its end */
+    uint64_t state = 88172645463325252ull;
+    uint32_t said = 0, sent = 0;
+    int16_t captured[DPF_FW_BLOCK];
+    rig_start(1, NULL, 0);
+    the_rig.core.cancels = cancels;
+    memset(past, 0, sizeof past);
+    for (uint32_t tick = 0; tick < 400 && the_rig.core.counters.stops == 0; tick++) {
+        dpf_ring *ring = &the_rig.sessions[0].rings[DPF_WIRE_SOUND];
+        dpf_descriptor message = {.request = 1, .nbytes = 1000, .dtype = 7, .rank_urgency = 1, .shape = {500}};
+        while (dpf_ring_loan(ring, DPF_WIRE_SERVER, &message.slot, &message.generation) == DPF_OK) {
+            int16_t *samples = (int16_t *)(void *)dpf_ring_slot(ring, message.slot);
+            for (uint32_t i = 0; i < 500; i++, sent++) samples[i] = (int16_t)((int32_t)(next_random(&state) % 8000) - 4000);
+            CHECK(dpf_ring_send(ring, DPF_WIRE_SERVER, &message, false) == DPF_OK);
+        }
+        for (uint32_t i = 0; i < DPF_FW_BLOCK; i++) {
+            const int16_t *now = past + 512 + i;
+            int32_t room = (2 * now[0] + now[-50] - now[-200]) / 4;
+            captured[i] = (int16_t)(room + (tick >= 250 ? rig_phrase(said++) : 0));
+        }
+        rig_tick(captured);
+        memmove(past, past + DPF_FW_BLOCK, 512 * sizeof past[0]);
+        memcpy(past + 512, the_rig.played, sizeof the_rig.played);
+    }
+    return the_rig.core.counters.stops == 1 && the_rig.core.counters.ticks > 250;
+}
+
+static void test_echo(void) {
+    CHECK(heard_over_the_answer(true));
+    CHECK(!heard_over_the_answer(false));
+}
+
 /* The session is closed under the firmware, or its word lies: what was stopped stays stopped. */
 static void test_stop_without_a_session(void) {
     rig_start(1, NULL, 0);
@@ -228,6 +262,7 @@ int main(void) {
     test_loudspeaker();
     test_stop_phrase();
     test_own_voice();
+    test_echo();
     test_stop_without_a_session();
     test_route();
     rig_end();

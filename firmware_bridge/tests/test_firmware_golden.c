@@ -20,6 +20,7 @@
     } while (0)
 
 #define CEPSTRA_HASH UINT64_C(0x3f25e760381feaa0)
+#define ECHO_HASH UINT64_C(0xf5ae054f34fae976)
 
 enum { FRAMES = 294, MEMORY = 65536, PLACE_BYTES = 4096, SOUND_AT = 40960 };
 
@@ -74,6 +75,30 @@ static void test_cepstra(void) {
     CHECK(dpf_fw_log2(UINT64_MAX) == 64 * 256 - 1 || dpf_fw_log2(UINT64_MAX) == 64 * 256);
     if (hash != CEPSTRA_HASH || frames != FRAMES) printf("cepstra: %u frames, hash %llx\n", (unsigned)frames, (unsigned long long)hash);
     CHECK(frames == FRAMES && hash == CEPSTRA_HASH);
+}
+
+static void test_echo(void) {
+    static dpf_fw_echo echo;
+    static int16_t room[64];
+    int16_t captured[DPF_FW_BLOCK], played[DPF_FW_BLOCK], left[DPF_FW_BLOCK];
+    uint64_t hash = 0, before = 0, after = 0;
+    dpf_fw_echo_init(&echo);
+    for (uint32_t at = 0; at < 200u * DPF_FW_BLOCK; at += DPF_FW_BLOCK) {
+        for (uint32_t i = 0; i < DPF_FW_BLOCK; i++) {
+            played[i] = signal(at + i);
+            captured[i] = (int16_t)(room[(at + i) % 64u] / 2 - room[(at + i + 31u) % 64u] / 4); /* 64 and 33 samples ago */
+            room[(at + i) % 64u] = played[i];
+        }
+        dpf_fw_echo_cancel(&echo, captured, played, left, DPF_FW_BLOCK);
+        for (uint32_t i = 0; i < DPF_FW_BLOCK; i++) {
+            unsigned char bytes[2] = {(unsigned char)left[i], (unsigned char)((uint16_t)left[i] >> 8)};
+            hash = dpf_xxh64(bytes, 2, hash);
+            before += (uint64_t)((int32_t)captured[i] * captured[i]);
+            after += at < 100u * DPF_FW_BLOCK ? 0 : (uint64_t)((int32_t)left[i] * left[i]);
+        }
+    }
+    if (hash != ECHO_HASH) printf("echo: hash %llx, %llx of %llx left\n", (unsigned long long)hash, (unsigned long long)after, (unsigned long long)before);
+    CHECK(hash == ECHO_HASH && after < before / 1000u);
 }
 
 /* A template is heard when it is said, at 3/4 and at 4/3 of its speed too; never backwards, and once. */
@@ -205,6 +230,7 @@ static void test_core(void) {
 
 int main(void) {
     test_cepstra();
+    test_echo();
     test_keyword();
     test_frame();
     test_core();

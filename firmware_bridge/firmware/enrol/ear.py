@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The firmware's own ear, called from Python: cepstra.c and keyword.c, built here, so that nothing is computed twice.
+"""The firmware's own ear, called from Python: cepstra.c, echo.c and keyword.c, built here: nothing is computed twice.
 
 Samples or frames in, frames or scores out. It chooses nothing.
 """
@@ -68,12 +68,14 @@ class _Path(ctypes.Structure):
 
 
 class Ear:
-    """cepstra.c and keyword.c of this checkout."""
+    """cepstra.c, echo.c and keyword.c of this checkout."""
 
     def __init__(self, compiler: str = "cc") -> None:
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / "ear.so"
-            sources = [str(_BRIDGE / "firmware" / name) for name in ("cepstra.c", "keyword.c", "enrol/sizes.c")]
+            sources = [
+                str(_BRIDGE / "firmware" / name) for name in ("cepstra.c", "echo.c", "keyword.c", "enrol/sizes.c")
+            ]
             subprocess.run([compiler, "-std=c11", "-O2", "-shared", "-fPIC", *sources, "-o", str(library)], check=True)
             self._library = ctypes.CDLL(str(library))
         self._best_at = self._library.dpf_fw_size_best()
@@ -89,6 +91,15 @@ class Ear:
                 found.append(bytes(frame)[:DIMS])
                 loudness.append(frame.loudness * _DB)
         return np.frombuffer(b"".join(found), np.int8).reshape(-1, DIMS), np.array(loudness)
+
+    def cancelled(self, captured: Samples, played: Samples) -> Samples:
+        """What is left of the samples when what was played is taken out, by a canceller that has learnt nothing yet."""
+        state = ctypes.create_string_buffer(self._library.dpf_fw_size_echo())
+        self._library.dpf_fw_echo_init(state)
+        left = np.empty_like(captured)
+        pointers = [np.ascontiguousarray(one).ctypes.data_as(ctypes.c_void_p) for one in (captured, played)]
+        self._library.dpf_fw_echo_cancel(state, *pointers, left.ctypes.data_as(ctypes.c_void_p), len(captured))
+        return left
 
     def listen(self, frames: Frames, phrases: Phrases) -> tuple[list[tuple[int, int]], float, int]:
         """(frame, phrase) of everything heard; the lowest mean cost there was, and the template whose it is."""

@@ -6,7 +6,8 @@
 
 Templates are takes, from the first loud frame to the last, some of them with road noise. Fillers are the medians of
 k-means clusters of other speech. A template's threshold lies between the worst of its phrase's takes and the best
-of the other speech, both with the same noise, nearer to the latter: when no answer is played a false alarm costs little.
+of the other speech, both with the same noise, nearer to the latter: while no answer is played a false alarm costs
+little.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from ear import HZ, Ear, Phrases, Samples, Template
 from sentences import PHRASES, TEST
-from speech import Voice, louder, noisy, others, over, recordings
+from speech import Voice, in_room, louder, noisy, others, over, recordings
 
 TAKES = 10
 _ROW = re.compile(r"\{(DPF_FW_TAKE_\d+), (\d+)u, (\d+)u, (-?\d+)\}")
@@ -69,7 +69,8 @@ def main() -> None:
     parser.add_argument("--package", type=Path, required=True)
     parser.add_argument("--phrases", type=Path, default=Path(__file__).parents[1] / "phrases.h")
     given = parser.parse_args()
-    count, voice = Count(Ear(), load(given.phrases)), Voice(given.package)
+    ear, voice = Ear(), Voice(given.package)
+    count = Count(ear, load(given.phrases))
     takes = [(number, voice.say(text)) for number, text in enumerate(PHRASES, 1) for _ in range(TAKES)]
     own = [voice.say(text) for text in TEST]
     voice.close()
@@ -82,6 +83,12 @@ def main() -> None:
     for db in (30.0, 20.0, 10.0, 5.0):
         missed, of = count.misses((phrase, over(one, own[at], db)) for at, (phrase, one) in enumerate(takes))
         print(f"the enrolled voice, the answer heard {db:.0f} dB below: {missed} of {of} missed")
+    for db in (10.0, 5.0, 0.0, -5.0):
+        rooms = [(phrase, *in_room(one, own[at], db, at)) for at, (phrase, one) in enumerate(takes)]
+        missed, of = count.misses((phrase, ear.cancelled(heard, played)) for phrase, heard, played in rooms)
+        print(
+            f"the enrolled voice, the answer {db:.0f} dB below in a room, taken out by echo.c: {missed} of {of} missed"
+        )
     strangers = [(number, one) for number, text in enumerate(PHRASES, 1) for _, one in others(text)]
     if strangers:
         missed, of = count.misses(strangers)

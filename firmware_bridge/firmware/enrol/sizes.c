@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ear.py must know of the structs of keyword.h.
+ * What ear.py must know of the structs.
  */
 #include <stddef.h>
 
+#include "../echo.h"
 #include "../keyword.h"
 
 uint32_t dpf_fw_size_features(void);
 uint32_t dpf_fw_size_keyword(void);
 uint32_t dpf_fw_size_best(void);
+uint32_t dpf_fw_size_echo(void);
 
 uint32_t dpf_fw_size_features(void) {
     return (uint32_t)sizeof(dpf_fw_features);
@@ -20,4 +22,8 @@ uint32_t dpf_fw_size_keyword(void) {
 
 uint32_t dpf_fw_size_best(void) {
     return (uint32_t)offsetof(dpf_fw_keyword, best);
+}
+
+uint32_t dpf_fw_size_echo(void) {
+    return (uint32_t)sizeof(dpf_fw_echo);
 }

@@ -22,7 +22,7 @@ from dpfedge import Runtime
 from dpfedge.pipeline.events import AudioChunk
 from dpfedge.stage.decoder.resample import Resampler
 
-__all__ = ["Voice", "louder", "noisy", "others", "over", "read", "recordings"]
+__all__ = ["Voice", "in_room", "louder", "noisy", "others", "over", "read", "recordings"]
 
 _QUIET = HZ // 2
 _HISS = 4.0  # of a good microphone, in units of the last bit: digital silence is nowhere in a car
@@ -112,6 +112,23 @@ def over(samples: Samples, other: Samples, db: float) -> Samples:
     """With other speech behind it, so many dB below: what is left of the answer behind an echo canceller."""
     speech, behind = samples.astype(np.float64), np.resize(other.astype(np.float64), len(samples))
     return _whole(speech + behind * _loudness(speech) / _loudness(behind) / 10 ** (db / 20))
+
+
+def in_room(samples: Samples, other: Samples, db: float, seed: int) -> tuple[Samples, Samples]:
+    """The speech over an answer that is so many dB below, in a room of its own; and the answer as it was played.
+
+    The answer begins two to four seconds earlier. The room: 5 ms on the way, then 24 ms of decaying reflections.
+    """
+    generator = np.random.default_rng(seed)
+    reflections = generator.normal(0, 1, 24 * HZ // 1000)
+    reflections *= np.exp(-np.arange(len(reflections)) / (len(reflections) / 5))
+    reflections[0] += 2
+    room = np.concatenate([np.zeros(5 * HZ // 1000), reflections])
+    words = other[_QUIET:-_QUIET]
+    played = np.concatenate([words, np.resize(words, len(samples))])
+    speech = np.concatenate([np.zeros(len(words)), samples.astype(np.float64)])
+    echo = np.convolve(played.astype(np.float64), room)[: len(played)]
+    return _whole(speech + echo * _loudness(speech) / _loudness(echo) / 10 ** (db / 20)), played
 
 
 def louder(samples: Samples, db: float) -> Samples:

@@ -147,7 +147,7 @@ static void report(const dpf_fw_dsp *dsp) {
 }
 
 int main(int count, char **words) {
-    dpf_fw_config config = {.phrases = &DPF_FW_PHRASES, .model = "", .user = ""};
+    dpf_fw_config config = {.phrases = &DPF_FW_PHRASES, .cancel_echo = true, .model = "", .user = ""};
     uint32_t flags = DPF_CLIENT_NO_BARGE_IN; /* the stop lane decides what ends an answer */
     char *sockets[DPF_FW_SESSIONS];
     int socket_count = 0;
