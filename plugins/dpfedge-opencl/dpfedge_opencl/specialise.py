@@ -294,7 +294,8 @@ class _Walk:
         if size:
             self._node = Node("Copy", output, (), (), {})
             self._record = Record()
-            self.launch(*copy_args(source, output, size, self.facts))
+            width = DTYPE_BYTES[value.dtype]
+            self.launch(*copy_args(source, output, size // width, width, self.facts))
             self._steps += self._record.launches
 
     def _plan(self, rest: int | None) -> Plan:

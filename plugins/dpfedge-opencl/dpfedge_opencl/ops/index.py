@@ -16,12 +16,12 @@ from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import Moving, axis_of, contiguous, need
 from dpfedge_opencl.ops.copies import copy
+from dpfedge_opencl.ops.text import UNSIGNED
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
 
 __all__ = ["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"]
 
 _Shapes = Sequence[tuple[str, tuple[int, ...]]]
-_TYPES = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 _INDICES = {"i32": "int", "i64": "long"}
 _CPU_ITEM = 4096
 
@@ -60,7 +60,7 @@ def _launch(to: Emitting, kernel: Kernel, args: Sequence[Tensor | Scalar], items
 @lru_cache(maxsize=256)
 def _rows_kernel(size: int, index: str, body: str, extra: str, cpu: bool) -> Kernel:
     """A kernel over rows of `inner` elements; `body` makes `from`'s and `to`'s places of a row: `at` and `put`."""
-    kind = _TYPES[size]
+    kind = UNSIGNED[size]
     walk = (
         "uint c = 0; for (; c + 16 <= inner; c += 16) vstore16(vload16(0, from + at + c), 0, to + put + c);"
         " for (; c < inner; c++) to[put + c] = from[at + c];"
@@ -164,7 +164,7 @@ class ScatterND(_Indexed):
         """A copy, then a row for each tuple."""
         data, at, new = (to.value(name) for name in node.inputs)
         out = to.value(node.outputs[0])
-        copy(to, data.name, out.name, math.prod(out.shape) * DTYPE_BYTES[out.dtype])
+        copy(to, data.name, out.name)
         width = at.shape[-1]
         inner = math.prod(data.shape[width:])
         sizes = [(f"n{axis}", size) for axis, size in enumerate(data.shape[:width])]
@@ -193,7 +193,7 @@ class _Elements(_Indexed):
 
 @lru_cache(maxsize=64)
 def _elements_kernel(size: int, index: str, rank: int, write: bool) -> Kernel:
-    kind = _TYPES[size]
+    kind = UNSIGNED[size]
     axes = "".join(f", const uint n{axis}, const uint s{axis}" for axis in range(rank))
     places = "".join(f"at += (long)(rest % n{axis}) * s{axis}; rest /= n{axis};\n" for axis in reversed(range(rank)))
     step = "to[at] = from[row];" if write else "to[row] = from[at];"
@@ -241,5 +241,5 @@ class ScatterElements(_Elements):
         """A copy, then an item for each index."""
         data, at, new = (to.value(name) for name in node.inputs)
         out = to.value(node.outputs[0])
-        copy(to, data.name, out.name, math.prod(out.shape) * DTYPE_BYTES[out.dtype])
+        copy(to, data.name, out.name)
         self._launch(node, to, new, at, out, write=True)

@@ -299,4 +299,4 @@ class Range(Moving):
         numbers = self._numbers([to.value(name) for name in node.inputs])
         name = to.constant(numbers)
         if not to.alias(node.outputs[0], name):
-            copy(to, name, node.outputs[0], math.prod(numbers.shape) * numbers.itemsize)
+            copy(to, name, node.outputs[0])

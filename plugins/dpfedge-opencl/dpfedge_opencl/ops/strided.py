@@ -14,11 +14,11 @@ import numpy as np
 
 from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.ops.api import Emitting
+from dpfedge_opencl.ops.text import UNSIGNED
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
 
 __all__ = ["merge", "move"]
 
-_TYPES = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 _CPU_ITEM = 8192
 _VECTOR = 16
 
@@ -75,7 +75,7 @@ def merge(
 
 @lru_cache(maxsize=64)
 def _kernel(size: int, outer: int, unit: bool) -> Kernel:
-    kind = _TYPES[size]
+    kind = UNSIGNED[size]
     axes = "".join(f", const uint n{axis}, const int s{axis}, const int d{axis}" for axis in range(outer))
     places = "".join(
         f"{{ const long i = rest % n{axis}; rest /= n{axis}; at += i * s{axis}; put += i * d{axis}; }}\n"
@@ -83,6 +83,7 @@ def _kernel(size: int, outer: int, unit: bool) -> Kernel:
     )
     inner = f"""uint c = first;
         for (; c + {_VECTOR} <= end; c += {_VECTOR}) vstore{_VECTOR}(vload{_VECTOR}(0, from + at + c), 0, to + put + c);
+        for (; c + 4 <= end; c += 4) vstore4(vload4(0, from + at + c), 0, to + put + c);
         for (; c < end; c++) to[put + c] = from[at + c];""" if unit else """
         for (uint c = first; c < end; c++) to[put + (long)c * put_step] = from[at + (long)c * step];"""  # fmt: skip
     source = f"""

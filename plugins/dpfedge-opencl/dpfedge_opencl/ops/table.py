@@ -16,11 +16,11 @@ from dpfedge.backend.api import Array
 from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.ops.api import Emitting
 from dpfedge_opencl.ops.base import contiguous
+from dpfedge_opencl.ops.text import UNSIGNED
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
 
 __all__ = ["pad_table", "pick"]
 
-_TYPES = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 _CPU_ITEM = 4096
 
 
@@ -72,7 +72,7 @@ def _merge(tables: Sequence[Array], shape: Sequence[int]) -> list[Array]:
 
 @lru_cache(maxsize=64)
 def _kernel(size: int, axes: int, rows: bool) -> Kernel:
-    kind, last = _TYPES[size], axes - 1
+    kind, last = UNSIGNED[size], axes - 1
     tables = "".join(f", __global uchar *t{axis}_base, const ulong t{axis}_at" for axis in range(axes))
     sizes = "".join(f", const uint n{axis}" for axis in range(axes))
     names = "".join(

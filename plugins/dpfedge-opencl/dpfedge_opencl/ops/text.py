@@ -11,13 +11,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["C_TYPES", "HELPERS", "STEPS", "VECTOR_DTYPES", "compute", "literal", "statements"]
+__all__ = ["C_TYPES", "HELPERS", "STEPS", "UNSIGNED", "VECTOR_DTYPES", "compute", "literal", "statements"]
 
 C_TYPES: Mapping[str, str] = {
     "f32": "float", "f16": "half", "i8": "char", "u8": "uchar", "i16": "short", "u16": "ushort", "i32": "int",
     "u32": "uint", "i64": "long", "u64": "ulong", "bool": "uchar",
 }  # fmt: skip
 """dtype → its type in memory."""
+UNSIGNED: Mapping[int, str] = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
+"""Bytes of an element → what it is moved as."""
 VECTOR_DTYPES = frozenset({"f32", "f16", "bool"})
 """What is computed in vectors: floats, and masks (a bool is an int of all ones there)."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.ops.api import Emitting, Node, Value, op
 from dpfedge_opencl.ops.base import Moving, axis_of, ints, need
 from dpfedge_opencl.ops.copies import copy
@@ -21,7 +20,7 @@ class _View(Moving):
         """Nothing, or a copy."""
         out = to.value(node.outputs[0])
         if not to.alias(out.name, node.inputs[0]):
-            copy(to, node.inputs[0], out.name, math.prod(out.shape) * DTYPE_BYTES[out.dtype])
+            copy(to, node.inputs[0], out.name)
 
 
 @op("Identity")

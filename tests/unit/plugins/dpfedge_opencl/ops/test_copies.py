@@ -15,7 +15,7 @@ from made_graphs import FACTS, model, node, port, run
 @pytest.mark.parametrize("cpu", [True, False])
 def test_copy__every_byte_has_an_item(size: int, cpu: bool) -> None:
     """The groups cover the size, and no item begins behind it."""
-    _, args, items, _ = copy_args("a", "b", size, dataclasses.replace(FACTS, cpu=cpu))
+    _, args, items, _ = copy_args("a", "b", size, 4, dataclasses.replace(FACTS, cpu=cpu))
     group = int(np.asarray(args[3]))
     assert (items[0] - 1) * group < size <= items[0] * group
 
