@@ -124,6 +124,18 @@ def test_probe__cpu_pages_and_board() -> None:
     assert data["page_bytes"] == mmap.PAGESIZE
 
 
+def test_backends__every_plugin_loads() -> None:
+    """The wheels of all plugins are here; without drivers each says what it lacks, and the CPU has its device."""
+    done = run("backends", "--json")
+    found = json.loads(done.stdout)
+    backends = {one["name"]: one for one in found["backends"]}
+
+    assert {"cpu", "cuda", "jetson", "opencl", "rocm"} <= set(backends)
+    assert [device["kind"] for device in backends["cpu"]["devices"]] == ["cpu.aarch64"]
+    assert found["broken"] == []
+    assert "Traceback" not in done.stderr
+
+
 def test_doctor__says_what_is_wrong() -> None:
     """It ends with a report, not with a trace."""
     done = run("doctor", "--json")
