@@ -14,7 +14,7 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
-from dpfedge_opencl.ops.gemm import rows_of_tile
+from dpfedge_opencl.ops.gemm import tiles
 from dpfedge_opencl.ops.quantise import quantise
 from dpfedge_opencl.ops.source import (
     divided,
@@ -25,6 +25,7 @@ from dpfedge_opencl.ops.source import (
     own_and_extras,
     panel_of,
     tensors,
+    tuned,
     vector,
 )
 
@@ -130,7 +131,8 @@ class ByteProduct:
         self._product(node, to, m, (a, codes, a_scale or scale, a_zero, scale, zeros, sums, bias, *extras))
 
     def _product(self, node: Node, to: Emitting, m: int, names: Sequence[str]) -> None:
-        attrs, lanes, rows = node.attrs, vector(to.facts, node.attrs["panel"]), rows_of_tile(to.facts, m)
+        attrs, lanes = node.attrs, vector(to.facts, node.attrs["panel"])
+        rows, *group = tuned(to.facts, node, "bytes", (m, attrs["N"], attrs["K"]), tiles(to.facts, m))
         made = kernel(
             "bytes", "bytes_gemm", to.facts, MR=rows, NR=attrs["panel"] // lanes, V=lanes, ZEROS_B=attrs["zeros"],
             SIGNED_A=int(to.value(names[0]).dtype == "i8"), BIAS=int(bool(names[7])),
@@ -138,4 +140,4 @@ class ByteProduct:
         )  # fmt: skip
         arguments = tensors([name or names[0] for name in (*names, node.outputs[0])])
         numbers = [i32(one) for one in (m, attrs["N"], attrs["K"])]
-        launch(to, made, [*arguments, *numbers], (divided(m, rows), divided(attrs["N"], attrs["panel"])), (4, 16))
+        launch(to, made, [*arguments, *numbers], (divided(m, rows), divided(attrs["N"], attrs["panel"])), group)

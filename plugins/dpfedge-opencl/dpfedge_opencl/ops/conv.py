@@ -25,6 +25,7 @@ from dpfedge_opencl.ops.source import (
     launch,
     own_and_extras,
     tensors,
+    tuned,
     vector,
 )
 from dpfedge_opencl.ops.windows import Window, window
@@ -32,6 +33,8 @@ from dpfedge_opencl.ops.windows import Window, window
 __all__ = ["Planes", "channels_of_tile", "over", "pack_taps", "planes", "positions_of_tile"]
 
 _ALIGN = 16
+_GROUPS = ((4, 16), (8, 8), (2, 32), (1, 64))
+"""Rows and positions of a work-group on a GPU."""
 _FEW = (1, 4, 9, 12)
 """Output positions up to which vectors hold channels, and how many an item makes then."""
 
@@ -45,8 +48,11 @@ def channels_of_tile(arch: str, channels: int) -> int:
 
 def positions_of_tile(rows: int, lanes: int, count: int) -> int:
     """Vectors of an item: as many as accumulators fit into registers, of those the number that wastes least."""
-    most = {1: 4, 4: 4, 8: 3}[rows] if lanes == 16 else {1: 4, 4: 2, 8: 1}[rows]
-    return min(range(most, 0, -1), key=lambda vectors: divided(count, vectors * lanes) * vectors)
+    return min(range(_most(rows, lanes), 0, -1), key=lambda vectors: divided(count, vectors * lanes) * vectors)
+
+
+def _most(rows: int, lanes: int) -> int:
+    return {1: 4, 4: 4, 8: 3}[rows] if lanes == 16 else {1: 4, 4: 2, 8: 1}[rows]
 
 
 def pack_taps(weights: Array, rows: int) -> Array:
@@ -168,19 +174,21 @@ def _convolve(
             "conv", "conv_few", to.facts, V=rows, NR=1, FEW=few, BORDER=border, **options,
             **epilogue_options(node, "channel", rows),
         )  # fmt: skip
-        numbers = (
+        window_numbers = (
             groups, out, channels, *found.sizes, *found.result, *found.kernel, *found.dilations, *found.strides,
             *found.before,
         )  # fmt: skip
         sizes = (divided(out, rows), divided(area, few), batch[0] * groups)
-        launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (16, 4, 1))
+        launch(to, made, [*tensors(names), *(i32(one) for one in window_numbers)], sizes, (16, 4, 1))
         return
     lanes = _lanes(to, area)
-    most = positions_of_tile(rows, lanes, 1 << 30) * lanes
+    most = _most(rows, lanes) * lanes
     read = _read(to, found, names[0], batch[0] * batch[1], most)
     count = (found.result[0] - 1) * read.row + found.result[1]
-    tile = positions_of_tile(rows, lanes, count) * lanes
-    across = int(out * math.prod(found.kernel) > count)
+    shape = (batch[0] * groups, out, channels, *found.kernel, count)
+    usual = (positions_of_tile(rows, lanes, count), int(out * math.prod(found.kernel) > count), *_GROUPS[0])
+    vectors, across, *group = tuned(to.facts, node, "conv", shape, _candidates(to, usual, _most(rows, lanes)))
+    tile = vectors * lanes
     numbers = (
         groups, out, channels, read.plane, read.row, *found.result, *found.kernel, *found.dilations, *found.strides,
         read.phase, 0, count, int(not read.copied), 1, 1, 0, 0, across,
@@ -191,7 +199,19 @@ def _convolve(
     )  # fmt: skip
     sizes = over(across, divided(out, rows), divided(count, tile), batch[0] * groups)
     args = [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)]
-    launch(to, made, args, sizes, over(across, 4, 16, 1) if rows > 1 else over(across, 1, 64, 1))
+    local = over(across, group[0], group[1], 1) if rows > 1 else over(across, 1, 64, 1)
+    launch(to, made, args, sizes, local)
+
+
+def _candidates(to: Emitting, usual: tuple[int, ...], most: int) -> tuple[tuple[int, ...], ...]:
+    """(vectors, which operand's tiles change first, rows and positions of a group), the usual one first."""
+    if to.facts.cpu:
+        others: list[tuple[int, ...]] = [
+            (vectors, across, *_GROUPS[0]) for vectors in range(most, 0, -1) for across in (0, 1)
+        ]
+    else:
+        others = [(*usual[:2], *group) for group in _GROUPS]
+    return (usual, *(one for one in others if one != usual))
 
 
 def over(across: int, rows: int, positions: int, rest: int) -> tuple[int, int, int]:

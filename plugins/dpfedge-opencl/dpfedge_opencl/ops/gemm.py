@@ -27,10 +27,11 @@ from dpfedge_opencl.ops.source import (
     own_and_extras,
     panel_of,
     tensors,
+    tuned,
     vector,
 )
 
-__all__ = ["Product", "matmul_shape", "packed", "product", "rows_of_tile"]
+__all__ = ["Product", "matmul_shape", "packed", "product", "tiles"]
 
 
 def packed(matrix: Array, width: int) -> Array:
@@ -87,12 +88,16 @@ class Product:
         return outer, inner
 
 
-def rows_of_tile(facts: Facts, m: int, most: int = 12) -> int:
-    """Rows of an item's tile: as many as accumulators fit into registers, few where there are few."""
-    if m == 1:
-        return 1
-    fit = (most if most < 12 or m > 8 else 8) if facts.vector_width >= 16 else 4
-    return fit if facts.cpu and m > 4 else 4
+def tiles(facts: Facts, m: int, most: int = 12) -> tuple[tuple[int, ...], ...]:
+    """(rows of an item's tile, rows and panels of a work-group): the usual first, then others worth a try.
+
+    A row more in a tile is an accumulator more; where there are few rows, few are taken."""
+    if not facts.cpu:
+        rows = 1 if m == 1 else 4
+        return tuple((rows, *group) for group in ((4, 16), (8, 8), (2, 32), (1, 64), (16, 4)))
+    fit = [rows for rows in (12, 8, 4) if rows <= most and facts.vector_width >= 16] or [4]
+    wanted = [1] if m == 1 else [4] if m <= 4 else [rows for rows in fit if rows <= 8 or m > 8] + [6]
+    return tuple((rows, 1, 1) for rows in wanted)
 
 
 def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, extras: Sequence[str] = ()) -> None:
@@ -103,7 +108,8 @@ def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, ext
         b, what = _panels(to, what, b, tile)
     (_, a0, b0), (inner, a1, b1) = what.levels
     count = math.prod(level[0] for level in what.levels)
-    rows = rows_of_tile(to.facts, what.m)
+    shape = (count, what.m, what.n, what.k)
+    rows, *group = tuned(to.facts, node, "gemm", shape, tiles(to.facts, what.m))
     made = kernel(
         "gemm", "gemm", to.facts, V=lanes, MR=rows, NR=tile // lanes, TRANS_A=int(what.trans_a),
         PANELS=int(bool(what.panel)), BIAS=what.bias_kind, **epilogue_options(node, "last", lanes),
@@ -113,7 +119,7 @@ def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, ext
         *tensors((a, b, what.bias or a, *extras, c)), *(i32(one) for one in numbers),
         *(i64(one) for one in (a0, a1, b0, b1)), np.float32(what.alpha),
     ]  # fmt: skip
-    launch(to, made, args, (divided(what.m, rows), divided(what.n, tile), count), (4, 16, 1))
+    launch(to, made, args, (divided(what.m, rows), divided(what.n, tile), count), (*group, 1))
 
 
 def _panels(to: Emitting, what: Product, b: str, tile: int) -> tuple[str, Product]:

@@ -15,7 +15,7 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
-from dpfedge_opencl.ops.gemm import rows_of_tile
+from dpfedge_opencl.ops.gemm import tiles
 from dpfedge_opencl.ops.source import (
     divided,
     epilogue_options,
@@ -24,6 +24,7 @@ from dpfedge_opencl.ops.source import (
     launch,
     own_and_extras,
     tensors,
+    tuned,
     vector,
 )
 
@@ -102,7 +103,9 @@ class MatMulNBits:
         m = math.prod(to.value(own[0]).shape[:-1])
         if not m:
             return
-        offsets, lanes, rows = len(own) > 3, vector(to.facts), rows_of_tile(to.facts, m, 8)
+        offsets, lanes = len(own) > 3, vector(to.facts)
+        shape = (m, attrs["N"], attrs["K"], attrs.get("bits", 4))
+        rows, *group = tuned(to.facts, node, "nbits", shape, tiles(to.facts, m, 8))
         prepared = _rounded(to, node, own[0], m, offsets)
         made = kernel(
             "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, V=lanes,
@@ -111,7 +114,7 @@ class MatMulNBits:
         )  # fmt: skip
         names = (own[0], *prepared, *own[1:3], own[3] if offsets else own[2], *extras, node.outputs[0])
         args = [*tensors(names), i32(m), i32(attrs["N"]), i32(attrs["K"])]
-        launch(to, made, args, (divided(m, rows), divided(attrs["N"], lanes)), (1, 64))
+        launch(to, made, args, (divided(m, rows), divided(attrs["N"], lanes)), group)
 
 
 def _rounded(to: Emitting, node: Node, a: str, m: int, offsets: bool) -> tuple[str, str, str]:

@@ -28,6 +28,7 @@ __all__ = [
     "panel_of",
     "spread",
     "tensors",
+    "tuned",
     "vector",
 ]  # fmt: skip
 
@@ -67,6 +68,20 @@ def panel_of(arch: str) -> int:
     if arch.startswith("x86-64"):
         return 32 if arch == "x86-64-v4" else 16
     return 8
+
+
+def tuned(
+    facts: Facts, node: Node, family: str, shape: Sequence[int], candidates: Sequence[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """The parameters that the tuner found for a kernel family and shape, of these candidates; else the first.
+
+    Only what leaves every bit of a result as it is may be a candidate: tiles and groups, never the order of a sum."""
+    key = f"{family} {'x'.join(str(size) for size in shape)}"
+    offer = getattr(facts.tuning, "offer", None)
+    if offer is not None:
+        offer(key, tuple(candidates), node.name)
+    found = facts.tuning.get(key)
+    return tuple(found) if found is not None and tuple(found) in candidates else candidates[0]
 
 
 def divided(count: int, by: int) -> int:
