@@ -7,6 +7,7 @@ step. Nothing here knows an operator.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -85,6 +86,7 @@ class Memo:
         self.facts = facts
         self._constants = graph.constants
         self._records: dict[str, dict[_Key, Record]] = {}
+        self._lock = threading.Lock()  # bindings of one executable plan in threads of their own
 
     @staticmethod
     def of(graph: Graph, facts: Facts) -> Memo:
@@ -111,7 +113,8 @@ class Memo:
 
     def keep(self, node: Node, key: _Key, record: Record) -> None:
         """Remember it, and forget the oldest of too many."""
-        found = self._records.setdefault(node.name, {})
-        if len(found) >= _KEPT:
-            del found[next(iter(found))]
-        found[key] = record
+        with self._lock:
+            found = self._records.setdefault(node.name, {})
+            if len(found) >= _KEPT:
+                del found[next(iter(found))]
+            found[key] = record
