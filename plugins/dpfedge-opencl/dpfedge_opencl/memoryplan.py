@@ -7,6 +7,7 @@ It knows no graph. Steps run one behind the other, so memory is free for others 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 __all__ = ["ALIGN", "assign"]
 
@@ -19,6 +20,13 @@ def assign(sizes: Sequence[int], first: Sequence[int], last: Sequence[int]) -> t
 
     Best fit over a list of gaps, in the order in which values begin, the largest first.
     """
+    found, top = _assigned(tuple(_round(size) for size in sizes), tuple(first), tuple(last))
+    return list(found), top
+
+
+@lru_cache(maxsize=32)
+def _assigned(sizes: Sequence[int], first: Sequence[int], last: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """The same for rounded sizes; kept, as the next step of a decoder mostly has the sizes of the last."""
     offsets = [0] * len(sizes)
     ends: dict[int, list[int]] = {}
     gaps: list[tuple[int, int]] = []  # (offset, size), sorted, never touching
@@ -30,12 +38,11 @@ def assign(sizes: Sequence[int], first: Sequence[int], last: Sequence[int]) -> t
             now = first[index]
             while position < len(steps) and steps[position] < now:
                 for done in ends.pop(steps[position], ()):
-                    _free(gaps, offsets[done], _round(sizes[done]))
+                    _free(gaps, offsets[done], sizes[done])
                 position += 1
-        need = _round(sizes[index])
-        offsets[index], top = _take(gaps, need, top)
+        offsets[index], top = _take(gaps, sizes[index], top)
         ends.setdefault(last[index], []).append(index)
-    return offsets, top
+    return tuple(offsets), top
 
 
 def _round(size: int) -> int:
