@@ -24,6 +24,7 @@ from dpfedge_cpu.session import runtime
 from dpfedge.backend.api import Array, Budget, Device, GraphView
 from dpfedge.backend.fatbin import Kernels, read_kernels
 from dpfedge.errors import BackendError, Unavailable, Unsupported
+from dpfedge_cuda.capture import MARK
 from dpfedge_cuda.driver import Context, Driver
 from dpfedge_cuda.executable import CudaExecutable, cuda_errors
 from dpfedge_cuda.memory import CudaMemory
@@ -81,7 +82,7 @@ class Loader:
 
     def _with_graphs(self, graph: GraphView, budget: Budget, context: Context, high: bool) -> tuple[Any, bool]:
         """A session that captures graphs where shapes are fixed and the provider agrees; whether it does."""
-        if _is_fixed(graph) and graph.options.get("cuda_graph", True):
+        if _is_fixed(graph) and MARK.encode() in bytes(graph.code):
             try:
                 return self._session(graph, budget, self._providers(context, high, graph, graphs=True)), True
             except BackendError as error:

@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 
 from dpfedge.backend.api import LoweredGraph, LowerRequest
 from dpfedge.errors import Unsupported
+from dpfedge_cuda.capture import mark
 
 __all__ = ["lower"]
 
@@ -90,6 +91,7 @@ def _rewrite(
     tf32 = "the graph asks for it" if request.options.get("tf32") else "sums stay in the graph's own format"
     decisions.append((f"tf32={'on' if request.options.get('tf32') else 'off'}", tf32))
     _check_operators(request.name, model)
+    decisions.append(mark(model))
     return decisions
 
 

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from dpfedge_cpu.session import address_of
 
 from dpfedge.backend.api import Array
@@ -71,7 +72,7 @@ class CudaMemory:
         """The device's way to `array` where it lies; None for memory that is no mapping of its own."""
         if self._context.facts.get("host_pages"):
             return _Everything()
-        if not array.nbytes or not self._context.facts.get("maps", True):
+        if not array.nbytes or not self._context.facts.get("maps", True) or _is_numpys(array):
             return None
         return _REGIONS.of(self._context, array)
 
@@ -111,6 +112,12 @@ def mapping_of(array: Array) -> tuple[int, int] | None:
         if start <= address and end <= stop:
             return (start, stop) if access[1] == "w" and (own or access[3] == "s") else None
     return None
+
+
+def _is_numpys(array: Array) -> bool:
+    """Whether NumPy allocated the memory: on the heap, which is not looked for on each run."""
+    *_, last = _owners(array)
+    return isinstance(last, np.ndarray) and bool(last.flags.owndata)
 
 
 def _owners(array: Array) -> Iterator[object]:

@@ -16,6 +16,8 @@ from dpfedge.compiler.graph_formats import in_form
 from dpfedge.errors import Unsupported
 from dpfedge.testing.cases import Case, cases
 
+GRAPHS = "cuda_graph=where shapes are fixed"
+
 
 def case_of(name: str) -> Case:
     """One of the suite's."""
@@ -99,5 +101,5 @@ def test_lower__keeps_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     lowered = onnx.ModelProto.FromString(graph.code).graph
     assert [node.op_type for node in lowered.node] == ["Cast", "MatMul", "Cast"]
     assert [tensor.data_type for tensor in lowered.initializer] == [TensorProto.FLOAT16]
-    assert [choice for choice, _ in graph.decisions] == ["optimiser=none", "fp16=1 products", "tf32=off"]
+    assert [choice for choice, _ in graph.decisions] == ["optimiser=none", "fp16=1 products", "tf32=off", GRAPHS]
     assert graph.arithmetic == "half"
