@@ -59,9 +59,10 @@ class Work(Protocol):
 class Calls:
     """Of one stage. One thread runs them; another one may end them."""
 
-    def __init__(self, cancelled: Callable[[int, int], bool]) -> None:
-        """`cancelled(key, turn)`: whether that turn was cancelled, or the request is closed; costs next to nothing."""
-        self._cancelled = cancelled
+    def __init__(self, cancelled: Callable[[int, int], bool] = lambda key, turn: False) -> None:
+        self.cancelled = cancelled
+        """`cancelled(key, turn)`: whether that turn was cancelled, or the request is closed; costs next to nothing. It
+        is asked for `work` only, so it may come after the models."""
         self.work: Work | None = None
         """Whose step it is; None: the stage's own work, which nobody ends."""
         self.doubled = False
@@ -124,7 +125,7 @@ class Calls:
         if work is None:
             return False
         turn = _WHOLE if work.working is None else work.working
-        return self._cancelled(work.key, turn) or 0 < work.deadline_ns <= time.monotonic_ns()
+        return self.cancelled(work.key, turn) or 0 < work.deadline_ns <= time.monotonic_ns()
 
     def _watch(self) -> None:
         while True:

@@ -123,8 +123,7 @@ class _Unit:
     def _serve(self, record: StageRecord, row: Mapping[str, Any]) -> None:
         name, started = record.name, time.monotonic_ns()
         refused = [_take_place(name, row)]
-        arena = Arena.attach(self._arena_fd)
-        calls = Calls(arena.requests.cancelled)
+        calls = Calls()
         with _apart(row["load_cores"]):
             stage = _build(record, row, self._served, calls)
             loaded = time.monotonic_ns()
@@ -133,6 +132,8 @@ class _Unit:
                 with calls.patiently():
                     stage.warm()
         warmed = time.monotonic_ns()
+        arena = Arena.attach(self._arena_fd)
+        calls.cancelled = arena.requests.cancelled
         runner = StageRunner(
             stage, name, record.wiring, arena, row["owner"],
             spin_ns=row["spin_ns"], budget_ns=record.budget_ns, report=partial(self._report, name), calls=calls,
