@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dpfedge.backend.api import Backend
     from dpfedge.pipeline.observer import Observe
     from dpfedge.pipeline.plan import Plan
+    from dpfedge.routing.log import RouteLog
     from dpfedge.runtime import AsyncRuntime
     from dpfedge.serve.provider import Provider
 
@@ -117,21 +118,23 @@ class _Routes:
     """Looks after the devices behind a runtime that is warm, until it is closed."""
 
     def __init__(self, args: argparse.Namespace, port: int) -> None:
-        self._log, self._privacy, self._port = args.route_log, args.fingerprint, port
-        self._stack = contextlib.ExitStack()
+        self._privacy, self._port, self._stack = args.fingerprint, port, contextlib.ExitStack()
+        self._log: RouteLog | None = None
+        if args.route_log is not None:  # one that cannot be written is told now, not when all is warm
+            from dpfedge.routing.log import RouteLog
+
+            self._log = self._stack.enter_context(RouteLog(args.route_log))
 
     async def begin(self, provider: Provider, app: Starlette) -> dict[str, Any]:
         """Sample, publish, and answer for it, beside the event loop; what there is to say."""
         from dpfedge.backend.registry import Registry
         from dpfedge.routing.devices import told_facts
         from dpfedge.routing.fingerprint import Fingerprints, Privacy
-        from dpfedge.routing.log import RouteLog
         from dpfedge.routing.publication import server_path
         from dpfedge.serve.instances import Instances
 
         def make() -> Instances:
-            log = None if self._log is None else RouteLog(self._log)
-            return Instances(*_placed(provider), server_path(self._port), log=log)
+            return Instances(*_placed(provider), server_path(self._port), log=self._log)
 
         instances = provider.instances = await asyncio.to_thread(make)
         self._stack.callback(instances.close)

@@ -191,3 +191,12 @@ def test_serve__that_can_leave_no_note_says_so(
     assert main(["serve", "toy", "--port", "0", "--no-socket"]) == 0
 
     assert "`install --activate` finds no server" in capsys.readouterr().err
+
+
+def test_route_log__that_cannot_be_written_is_told_before_anything_is_warm(
+    prepared: Any, tmp_path: Path, capsys: Output
+) -> None:
+    """With its name; the package is given back."""
+    assert main(["serve", "x.dpfbin", "--port", "0", "--no-socket", "--route-log", str(tmp_path / "no/log")]) == 1
+    assert f"{tmp_path}/no/log: the log cannot be written" in capsys.readouterr().err
+    assert prepared.closed == 1
