@@ -62,6 +62,6 @@ cpuinfo() { # PART FEATURES
 # The tests and what they read of the repository, but not its Python modules: those come from the wheels.
 tests_of() { # FOLDER
   (cd "$repo" && git ls-files -z tests boards examples pyproject.toml README.md LICENSE 'dpfedge/*.md' 'dpfedge/*.yaml' \
-    'dpfedge/*.txt' 'plugins/*.md' 'firmware_bridge/include/*' | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
+    'dpfedge/*.txt' 'plugins/*.md' firmware_bridge | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
     tar -c --null -T -) | tar -x -C "$1"
 }
