@@ -31,7 +31,7 @@ from dpfedge.backend.api import (
 from dpfedge.errors import BackendError, RunCancelled, Unavailable, Unsupported, UsageError
 from dpfedge.link import Arena, LinkSpec
 from dpfedge.tensors import DTYPES
-from dpfedge.testing.calls import ended_on_its_way, run_in_place, same, slot, stoppable
+from dpfedge.testing.calls import ended_on_its_way, lasting, run_in_place, same, slot, stoppable
 from dpfedge.testing.cases import Case, cases
 from dpfedge.testing.judging import judge, match, name_of
 from dpfedge.testing.loading import load, lowered, view
@@ -270,13 +270,8 @@ class BackendSuite:
     def test_cancel__ends_a_run(self, device: Device, judged: Callable[[], Any]) -> None:
         """From another thread, on its way, for good until rearmed; afterwards answers are right again."""
         with judged():
-            call = load(self.backend, device, chain(64, 256, 256)).bind()
-            stop = stoppable(self.backend, device, call)
-            x, y = rows(256, 256), poisoned((256, 256), np.dtype(np.float32))
-            call.set_input("x", x)
-            call.set_output("y", y)
-            call.run()
-            wanted = y.copy()
+            call, y = lasting(self.backend, device)
+            stop, wanted = stoppable(self.backend, device, call), y.copy()
             assert any(ended_on_its_way(call, stop, y, delay) for delay in np.linspace(0.002, 0.05, 20))
             stop.cancel()
             for _ in range(2):

@@ -7,6 +7,7 @@ What is right is not known here.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -15,10 +16,11 @@ import numpy as np
 from dpfedge.backend.api import Array, Backend, Binding, Cancels, Device, Executable, cancelling
 from dpfedge.errors import RunCancelled, Unsupported
 from dpfedge.link import Arena, LinkSpec
+from dpfedge.testing.loading import load
 from dpfedge.testing.measuring import difference, poisoned
-from dpfedge.testing.models import WIDTH
+from dpfedge.testing.models import WIDTH, chain, rows
 
-__all__ = ["ended_on_its_way", "run_in_place", "same", "slot", "slots", "stoppable"]
+__all__ = ["ended_on_its_way", "lasting", "run_in_place", "same", "slot", "slots", "stoppable"]
 
 _SAME = 1e-4
 
@@ -63,6 +65,21 @@ def stoppable(backend: Backend, device: Device, call: Binding) -> Cancels:
     if found is None:
         raise Unsupported("a run cannot be ended", where=f"backend {backend.name}")
     return found
+
+
+def lasting(backend: Backend, device: Device, least_s: float = 0.02, longest: int = 4096) -> tuple[Binding, Array]:
+    """A call that ran once for at least `least_s` on `device` (or is `longest` products long), and where it writes."""
+    length = 64
+    while True:
+        call, y = load(backend, device, chain(length, 256, 256)).bind(), poisoned((256, 256), np.dtype(np.float32))
+        call.set_input("x", rows(256, 256))
+        call.set_output("y", y)
+        call.run()
+        begun = time.monotonic()
+        call.run()
+        if time.monotonic() - begun >= least_s or length >= longest:
+            return call, y
+        length *= 4
 
 
 def ended_on_its_way(call: Binding, stop: Cancels, y: Array, delay: float) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from dpfedge_reference import ReferenceBackend
 
 from dpfedge.errors import Unsupported
 from dpfedge.link import Arena, LinkSpec
-from dpfedge.testing.calls import ended_on_its_way, run_in_place, same, slot, slots, stoppable
+from dpfedge.testing.calls import ended_on_its_way, lasting, run_in_place, same, slot, slots, stoppable
 from dpfedge.testing.loading import load
 from dpfedge.testing.models import WIDTH, affine, chain, right_affine, rows
 
@@ -68,3 +69,21 @@ def test_slots__of_one_arena() -> None:
         assert {place.shape for place in places} == {(2, WIDTH)}
         del place
     assert places == []
+
+
+@pytest.mark.parametrize(("least_s", "longest", "products"), [(0.0, 4096, 64), (60.0, 256, 256)])
+def test_lasting__long_enough_to_be_ended(
+    monkeypatch: pytest.MonkeyPatch, least_s: float, longest: int, products: int
+) -> None:
+    """On a device that is fast it multiplies more often; it has run, and what it writes is there."""
+    lengths: list[int] = []
+
+    def counted(length: int, count: int, width: int) -> Any:
+        lengths.append(length)
+        return chain(length, count, width)
+
+    monkeypatch.setattr("dpfedge.testing.calls.chain", counted)
+    call, y = lasting(BACKEND, DEVICE, least_s, longest)
+    assert lengths[-1] == products
+    assert np.isfinite(y).all()
+    assert call.output("y") is y
