@@ -19,6 +19,7 @@ from dpfedge.doctor.nodes import check_nodes
 from dpfedge.doctor.places import check_places
 from dpfedge.doctor.surroundings import Finding, Surroundings
 from dpfedge.doctor.wheels import check_doubles, check_kernels, wheels
+from dpfedge.plugin.border import Border
 
 __all__ = ["examine", "exit_code"]
 
@@ -50,12 +51,22 @@ def _found(surroundings: Surroundings, registry: Registry, wanted: Collection[st
     yield from check_drivers(surroundings)
     yield from check_age(surroundings)
     yield from check_nodes(surroundings)
-    if "opencl" in wanted or any(gpu.kind in _OPENCL for gpu in surroundings.machine.accelerators):
+    gpus = {gpu.kind for gpu in surroundings.machine.accelerators if gpu.kind in _OPENCL}
+    if ("opencl" in wanted or gpus) and not _reached(surroundings, registry, gpus):
         yield from check_icd(surroundings)
     yield from check_visible(surroundings)
     if surroundings.root.live:
         yield from check_health(registry, Path(surroundings.root.path))
         yield from check_places(surroundings.environ)
+
+
+def _reached(surroundings: Surroundings, registry: Registry, gpus: Collection[str]) -> bool:
+    """Whether OpenCL works here whatever is registered where: wheels bring a loader and a driver of their own."""
+    kinds: set[str] = set()
+    if surroundings.root.live and "opencl" in registry.names():
+        with Border(lambda reason: None):  # `check_devices` tells it
+            kinds = {device.kind for device in registry.get("opencl").devices(Path(surroundings.root.path))}
+    return bool(kinds) and kinds.issuperset(gpus)
 
 
 def _judged(one: Finding, wanted: Collection[str]) -> Finding:

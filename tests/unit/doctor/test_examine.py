@@ -12,7 +12,7 @@ import pytest
 
 from dpfedge.backend.api import ABI
 from dpfedge.backend.registry import Registry
-from dpfedge.doctor.examine import examine, exit_code
+from dpfedge.doctor.examine import _reached, examine, exit_code
 from dpfedge.doctor.surroundings import Surroundings
 from dpfedge.hardware.source.root import Root
 
@@ -23,7 +23,7 @@ def registry(*names: str) -> Registry:
     """Backends with a device each."""
     made: Registry = Registry()
     for name in names:
-        device = SimpleNamespace(id=f"{name}:0", arch="any")
+        device = SimpleNamespace(id=f"{name}:0", arch="any", kind="cpu.x86_64")
         backend: Any = SimpleNamespace(
             name=name, abi=ABI, devices=lambda root, device=device: [device], health=lambda device: None
         )
@@ -51,6 +51,15 @@ def test_examine__a_fault_of_those_who_want_it(install: Install, tmp_path: Path)
     wanted = registry("cpu", "opencl")
     assert {one.level for one in examine(board, wanted) if one.check == "icd"} == {"fault"}
     assert exit_code(examine(board, wanted), wanted) == 1
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(set(), True), ({"gpu.arm"}, False)])
+def test_reached__opencl_of_a_wheel(gpus: set[str], expected: bool) -> None:
+    """A loader and a driver for CPUs that pip brought register nothing; of a GPU that is here they are not enough."""
+    here = Surroundings(Root("/"), {}, ())
+    assert _reached(here, registry("cpu", "opencl"), gpus) is expected
+    assert not _reached(here, registry("cpu"), gpus)
+    assert not _reached(machine("rk3588"), registry("cpu", "opencl"), gpus)
 
 
 def test_examine__one_backend(install: Install) -> None:
