@@ -160,13 +160,13 @@ def _chain(
     made = {out for node in group.nodes for out in node.outputs}
     read = [one for node in group.nodes for one in node.inputs if one and one not in made]
     inlined = _inlined(group, read, shapes, constants)
-    clips = {one for node in group.nodes if node.op == "Clip" for one in node.inputs[1:]}
-    operands = [one for one in dict.fromkeys(read) if one not in inlined and one not in clips]
+    wanted = [one for node in group.nodes for one in _operands(node, inlined) if one not in made]
+    operands = [one for one in dict.fromkeys(wanted) if one not in inlined]
     places = {name: index for index, name in enumerate(operands)}
     steps: list[list[Any]] = []
     for node in group.nodes:
-        for name in dict.fromkeys(node.inputs):
-            if name in inlined and name not in clips and name not in places and not _exponent(node, name, inlined):
+        for name in dict.fromkeys(_operands(node, inlined)):
+            if name in inlined and name not in places:
                 places[name] = len(operands) + len(steps)
                 steps.append(["Constant", [], {"value": constants[name].reshape(-1)[0].item()}, dtypes[name]])
         steps += _steps(node, places, len(operands) + len(steps), constants, inlined, dtypes)
@@ -192,8 +192,11 @@ def _inlined(group: _Group, read: Sequence[str], shapes: Shapes, constants: Mapp
     return {one for one in single if constants[one].ndim <= most}
 
 
-def _exponent(node: Node, name: str, inlined: Set[str]) -> bool:
-    return node.op == "Pow" and name == node.inputs[1] and name in inlined and node.inputs[0] != name
+def _operands(node: Node, inlined: Set[str]) -> list[str]:
+    """A node's inputs without those that become attributes: limits of Clip, a known exponent."""
+    if node.op == "Clip" or (node.op == "Pow" and node.inputs[1] in inlined and node.inputs[0] != node.inputs[1]):
+        return [node.inputs[0]]
+    return [one for one in node.inputs if one]
 
 
 def _steps(
@@ -203,14 +206,12 @@ def _steps(
     """The steps of one node, the first of which is step or operand number `at`."""
     op = CONTRIBUTED.get(node.op, node.op)
     attrs = {key: value for key, value in node.attrs.items() if isinstance(value, (int, float, str))}
-    given = [one for one in node.inputs if one]
+    given = _operands(node, inlined)
     if op == "Clip":
         limits = zip(("min", "max"), node.inputs[1:], strict=False)
         attrs |= {key: float(constants[one].reshape(-1)[0]) for key, one in limits if one}
-        given = given[:1]
-    if op == "Pow" and _exponent(node, node.inputs[1], inlined):
+    if op == "Pow" and len(given) == 1:
         attrs["exponent"] = float(constants[node.inputs[1]].reshape(-1)[0])
-        given = given[:1]
     result = dtypes[node.outputs[0]]
     if op == "BiasGelu":
         return [["Add", [places[one] for one in given], {}, result], ["Gelu", [at], {}, result]]

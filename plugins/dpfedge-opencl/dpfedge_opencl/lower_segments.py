@@ -115,7 +115,9 @@ def _inner(group: Group, source: Source, places: Mapping[str, Where]) -> list[ob
     for node in group.nodes:
         host = places[node.name] == "host"
         data = {node.inputs[place] for place in contents(node.op) if place < len(node.inputs)} - {""}
-        if not host and (node.op not in OPS or not data <= known or "graph" in node.attrs.values()):
+        if not host and (
+            not getattr(OPS.get(node.op), "alone", False) or not data <= known or "graph" in node.attrs.values()
+        ):
             return None
         if host and not known.issuperset(one for one in node.inputs if one and node.op not in SHAPES):
             return None

@@ -107,7 +107,9 @@ class Op(Protocol):
     A class may have two attributes besides. `contents: tuple[int, ...]`, the inputs whose values `shape` or `emit` read
     (`Value.known`): a node gets here only where these are constants or follow from shapes. And `epilogue`: `channel`
     says that it computes the attribute `epilogue` (`ops/epilogue.py`) behind itself, with axis 1 or the last one
-    (`last`) for what has one value per channel; nothing is given to a class without it."""
+    (`last`) for what has one value per channel; nothing is given to a class without it. A class whose `shape` is right
+    for every node, also for one that it refuses and that was not lowered, has `alone = True`: then sizes of what the
+    CPU plugin computes are known before a run."""
 
     def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
         """Why this node cannot run here (it goes to the CPU plugin then); None when it can.

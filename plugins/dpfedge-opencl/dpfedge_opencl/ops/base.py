@@ -17,6 +17,7 @@ class Moving:
     """An operator for every dtype that kernels hold; it packs nothing."""
 
     contents: tuple[int, ...] = ()
+    alone = True
 
     def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
         """Any dtype that OpenCL 1.2 devices have."""

@@ -57,6 +57,7 @@ class Elementwise:
     """An elementwise operator before fusion: whether it can be a step, and its shape."""
 
     contents = ()
+    alone = True
 
     def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
         """All dtypes that OpenCL 1.2 devices have; a limit of Clip must be a constant."""

@@ -194,6 +194,14 @@ def _cast(a: str, source: str, target: str, width: int) -> str:
     return f"({_type(target, 1)})({a})"
 
 
+def _is_inf(a: str, attrs: Mapping[str, Any]) -> str:
+    signs = [f"({a} {sign} 0.0f)" for key, sign in _SIGNS.items() if attrs.get(key, 1)]
+    return f"(isinf({a}) & ({' | '.join(signs) or f'({a} != {a})'}))"
+
+
+_SIGNS = {"detect_positive": ">", "detect_negative": "<"}
+
+
 def _text(op: str, a: Sequence[str], attrs: Mapping[str, Any], dtypes: Sequence[str], result: str, width: int) -> str:
     if op in _COMPARE:
         return f"({a[0]} {_COMPARE[op]} {a[1]})"
@@ -203,8 +211,10 @@ def _text(op: str, a: Sequence[str], attrs: Mapping[str, Any], dtypes: Sequence[
         return f"~{a[0]}" if width > 1 else f"!{a[0]}"
     if op == "Where":
         return f"select({a[2]}, {a[1]}, {a[0]})" if width > 1 else f"({a[0]} ? {a[1]} : {a[2]})"
-    if op in ("IsNaN", "IsInf"):
-        return f"{op.lower()}({a[0]})"
+    if op == "IsNaN":
+        return f"isnan({a[0]})"
+    if op == "IsInf":
+        return _is_inf(a[0], attrs)
     if op == "Cast":
         return _cast(a[0], dtypes[0], result, width)
     table = STEPS if result in ("f32", "f16") else _INTEGER

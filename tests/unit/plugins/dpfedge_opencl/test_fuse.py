@@ -65,3 +65,15 @@ def test_fuse__sums_with_0_and_means_of_one_element_are_views() -> None:
     made = model(nodes, [port("x", [4, 1])], [port("y", [4])], constants)
     assert [one.op for one in graph_of(made).nodes] == ["Identity", "Chain", "Reshape"]
     compare(made, x=np.array([[-1], [0], [1], [2]], np.float32))
+
+
+def test_fuse__a_limit_may_be_an_operand_as_well() -> None:
+    """One constant in two places, one of which is text."""
+    nodes = [
+        node("Clip", "x least", "c"),
+        node("Sub", "c least", "d"),
+        node("Pow", "d two", "p"),
+        node("Mul", "p two", "y"),
+    ]
+    constants = {"least": np.array(-1, np.float32), "two": np.array(2, np.float32)}
+    compare(model(nodes, [port("x", ["n"])], [port("y", ["n"])], constants), x=np.linspace(-2, 2, 9, dtype=np.float32))
