@@ -9,9 +9,9 @@ FW_FLAGS := -Ifirmware -Ifirmware/host -Iclient
 FW_STRICT := $(STRICT) -Wconversion $(FW_FLAGS)
 FW_HEADERS := $(wildcard firmware/*.h firmware/host/*.h client/*.h) $(HEADERS)
 
-.PHONY: firmware firmware-plain firmware-asan firmware-tsan firmware-freestanding firmware-targets
+.PHONY: firmware firmware-plain firmware-asan firmware-tsan firmware-freestanding firmware-cxx firmware-targets
 all: firmware
-test: firmware-plain firmware-asan firmware-tsan firmware-freestanding firmware-targets
+test: firmware-plain firmware-asan firmware-tsan firmware-freestanding firmware-cxx firmware-targets
 firmware: $(BUILD)/dpf-firmware $(BUILD)/dpf-firmware-rpmsg
 
 $(BUILD)/dpf-firmware: $(FW) $(FW_RING) $(FW_HOST) firmware/host/wire_ring.c $(CLIENT) $(CORE) $(POSIX) src/route.c $(FW_HEADERS)
@@ -77,6 +77,15 @@ $(BUILD)/freestanding/firmware/%.o: firmware/%.c $(FW_HEADERS)
 $(BUILD)/freestanding/firmware/rpmsg/%.o: firmware/%.c $(FW_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(FW_STRICT) -DDPF_FW_RPMSG -O2 -ffreestanding -fno-builtin -c $< -o $@
+
+# A board's own code may be C++: the headers are, too.
+firmware-cxx: $(BUILD)/freestanding/firmware/cepstra.o
+	@mkdir -p $(BUILD)
+	printf '#include "bridge.h"\n#include "core.h"\n#include "port.h"\nint main() { return sizeof(dpf_fw_core) == 0 || dpf_fw_log2(2) != 256; }\n' > $(BUILD)/firmware_cxx.cc
+	$(CXX) -std=c++17 -Wall -Wextra -Werror -Wno-invalid-offsetof -Iinclude $(FW_FLAGS) $(BUILD)/firmware_cxx.cc $< -o $(BUILD)/firmware_cxx
+	$(BUILD)/firmware_cxx
+	$(CXX) -std=c++17 -Wall -Wextra -Werror -Wno-invalid-offsetof -Iinclude $(FW_FLAGS) -DDPF_FW_RPMSG -fsyntax-only $(BUILD)/firmware_cxx.cc
+	@echo "firmware-cxx: ok"
 
 # Other machines, real and emulated, of either byte order, and cppcheck.
 firmware-targets:

@@ -11,6 +11,10 @@
 #include "rpmsg.h"
 #include "session.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { DPF_FW_BRIDGE_PLACES = 8, DPF_FW_BRIDGE_SOUNDS = 16, DPF_FW_BRIDGE_EVENTS = 8 };
 
 typedef struct dpf_fw_bridge {
@@ -34,5 +38,9 @@ uint32_t dpf_fw_bridge_frame(dpf_fw_bridge *bridge, unsigned char *frame);
 
 /* Whether the server has to look since this was asked last. */
 bool dpf_fw_bridge_due(dpf_fw_bridge *bridge);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -14,6 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DPF_FW_HZ = 16000,
     DPF_FW_HOP = 160,     /* samples from one frame to the next: 10 ms */
@@ -50,5 +54,9 @@ bool dpf_fw_features_push(dpf_fw_features *state, const int16_t *hop, dpf_fw_fra
 
 /* log2(power) times 256; 0 for 0. */
 int32_t dpf_fw_log2(uint64_t power);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -26,6 +26,10 @@
 #include "keyword.h"
 #include "link.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DPF_FW_BLOCK = DPF_FW_HOP, /* samples of a tick */
     DPF_FW_SESSIONS = 4        /* instances that a firmware may talk to */
@@ -114,5 +118,9 @@ void dpf_fw_clear(dpf_fw_core *core);
 
 /* The button that silences: as the phrase does. */
 void dpf_fw_stop(dpf_fw_core *core);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -11,6 +11,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { DPF_FW_ECHO_TAPS = 512 };
 
 typedef struct dpf_fw_echo {
@@ -26,5 +30,9 @@ void dpf_fw_echo_init(dpf_fw_echo *echo);
 /* `count` samples captured at the moments at which those of `played` left, or later by what the room takes; what is left of
  * them in `out`. */
 void dpf_fw_echo_cancel(dpf_fw_echo *echo, const int16_t *captured, const int16_t *played, int16_t *out, uint32_t count);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -14,6 +14,10 @@
 
 #include "cepstra.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DPF_FW_TEMPLATES = 16, /* at most */
     DPF_FW_LENGTH = 128,   /* frames of a template at most: 1.28 s */
@@ -54,5 +58,9 @@ bool dpf_fw_keyword_init(dpf_fw_keyword *keyword, const dpf_fw_phrases *phrases)
 
 /* Takes the next frame; the phrase that ends with it, 0 for none. */
 uint32_t dpf_fw_keyword_push(dpf_fw_keyword *keyword, const dpf_fw_frame *frame);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -37,6 +37,10 @@ typedef struct dpf_fw_event {
 #include "link_ring.h"
 #endif
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Sound of an epoch below it is stopped; it only rises. */
 uint32_t dpf_fw_link_bound(const dpf_fw_link *link);
 
@@ -61,5 +65,9 @@ bool dpf_fw_link_event(dpf_fw_link *link, dpf_fw_event *event);
 
 /* Whether the other side has to look since this was asked last. */
 bool dpf_fw_link_due(dpf_fw_link *link);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

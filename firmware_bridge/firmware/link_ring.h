@@ -7,6 +7,10 @@
 
 #include "session.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct dpf_fw_link {
     dpf_fw_session session;
     uint32_t slot, generation; /* the place that is being filled */
@@ -15,5 +19,9 @@ typedef struct dpf_fw_link {
 
 /* As dpf_fw_session_open. */
 dpf_result dpf_fw_link_open(dpf_fw_link *link, void *base, uint64_t nbytes, uint64_t key);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

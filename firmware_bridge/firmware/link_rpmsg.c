@@ -165,7 +165,17 @@ bool dpf_fw_link_sound(dpf_fw_link *link, dpf_fw_sound *sound) {
 }
 
 void dpf_fw_link_sound_done(dpf_fw_link *link, const dpf_fw_sound *sound) {
-    dpf_fw_item item = {.kind = (uint8_t)DPF_FW_ITEM_SOUND_DONE, .slot = sound->slot};
+    dpf_fw_item item; /* field by field: a compiler may make a call of an initialiser */
+    item.request = 0u;
+    item.captured_ns = 0u;
+    item.slot = sound->slot;
+    item.offset = 0u;
+    item.nbytes = 0u;
+    item.turn = 0u;
+    item.generation = 0u;
+    item.code = 0u;
+    item.kind = (uint8_t)DPF_FW_ITEM_SOUND_DONE;
+    item.flags = 0u;
     answer(link, &item);
 }
 

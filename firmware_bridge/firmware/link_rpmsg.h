@@ -7,6 +7,10 @@
 
 #include "rpmsg.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DPF_FW_PLACES = 8,  /* slots of the microphone that the bridge lends ahead: 320 ms */
     DPF_FW_SOUNDS = 16, /* pieces of sound that the bridge hands over ahead */
@@ -45,5 +49,9 @@ void dpf_fw_link_receive(dpf_fw_link *link, const unsigned char *frame, uint32_t
  * dpf_fw_link_sent when rpmsg took it; if it has no buffer free, ask again later. */
 uint32_t dpf_fw_link_frame(const dpf_fw_link *link, unsigned char *frame);
 void dpf_fw_link_sent(dpf_fw_link *link, const unsigned char *frame);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

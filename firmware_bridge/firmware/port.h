@@ -8,6 +8,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Nanoseconds of the clock that Linux calls CLOCK_MONOTONIC; 0 where that is not known. */
 uint64_t dpf_fw_port_now_ns(void);
 
@@ -19,5 +23,9 @@ void dpf_fw_port_clean(const void *from, uint32_t nbytes);
 
 /* Forgets what the cache holds of it, before the core reads what the other side has written. */
 void dpf_fw_port_invalidate(const void *from, uint32_t nbytes);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -19,6 +19,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DPF_FW_RPMSG_BYTES = 496,
     DPF_FW_RPMSG_HEAD = 16,
@@ -68,5 +72,9 @@ void dpf_fw_frame_write_item(unsigned char *frame, uint32_t index, const dpf_fw_
 /* Reads a head; false unless it is one, of this version, and the frame has as many bytes as its items need. */
 bool dpf_fw_frame_read_head(const unsigned char *frame, uint32_t nbytes, dpf_fw_frame_head *head);
 void dpf_fw_frame_read_item(const unsigned char *frame, uint32_t index, dpf_fw_item *item);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

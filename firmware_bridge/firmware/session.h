@@ -9,6 +9,10 @@
 
 #include "dpf/arena.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct dpf_fw_session {
     dpf_arena arena;
     dpf_ring microphone;
@@ -46,5 +50,9 @@ bool dpf_fw_session_aligned(const dpf_descriptor *message);
 
 /* Ends a lease; false when there was none. */
 bool dpf_fw_session_give_back(dpf_fw_session *session, dpf_ring *ring, uint32_t slot);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
