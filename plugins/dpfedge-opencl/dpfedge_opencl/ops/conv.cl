@@ -6,7 +6,7 @@
 // row's OW outputs are computed and dropped. Strides are phases of the plane (pack.cl, to_phases).
 // An item makes MR channels at NR * V positions; weights are [group][channels / MR][tap][channel in][MR].
 // One accumulator per element, taps outside, channels inside: tile sizes change no bit of a result.
-// Options: MR, NR, V, BIAS, EXTRA_LOAD, EPILOGUE, PHASED (an output phase for each kernel offset modulo the stride).
+// Options: MR, NR, V, WEIGHTS_HALF, FP16, BIAS, EXTRA_LOAD, EPILOGUE, PHASED (an output phase for each kernel offset modulo the stride).
 
 __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
                    const int IC, const int plane, const int PW, const int OH, const int OW, const int KH, const int KW,
@@ -24,7 +24,7 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
 #endif
     const int g = z % groups, tiles = (OC + MR - 1) / MR;
     __global const float *X = AS(const float, x) + (size_t)z * IC * plane + origin + q0;
-    __global const float *W = AS(const float, w) +
+    __global const WEIGHT *W = AS(const WEIGHT, w) +
         (((size_t)(rest * groups + g) * tiles + m_tile) * KH * KW) * IC * MR;
     VF acc[MR][NR];
 #pragma unroll
@@ -38,6 +38,30 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
             __global const float *from = X + ((h_rest * SW + w_rest) * phase + h_whole * PW + w_whole);
             for (w_rest += DW; w_rest >= SW; w_rest -= SW) w_whole++; // a division would cost more than the products
             if (DW < 0) w_whole += w_rest, w_rest = 0;
+#if FP16
+            for (int one = 0; one < IC; one += FLUSH) {
+                NARROWV part[MR][NR];
+#pragma unroll
+                for (int i = 0; i < MR; i++)
+#pragma unroll
+                    for (int j = 0; j < NR; j++) part[i][j] = (NARROWV)(0);
+                for (int c = one; c < LEAST(one + FLUSH, IC); c++) {
+                    NARROWV v[NR];
+#pragma unroll
+                    for (int j = 0; j < NR; j++) v[j] = NARROWED(LOADV(from + j * V));
+                    from += plane;
+#pragma unroll
+                    for (int i = 0; i < MR; i++)
+#pragma unroll
+                        for (int j = 0; j < NR; j++) part[i][j] = WEIGHT_AT(W, i) * v[j] + part[i][j];
+                    W += MR;
+                }
+#pragma unroll
+                for (int i = 0; i < MR; i++)
+#pragma unroll
+                    for (int j = 0; j < NR; j++) acc[i][j] += WIDENED(part[i][j]);
+            }
+#else
             for (int c = 0; c < IC; c++) {
                 VF v[NR];
 #pragma unroll
@@ -46,9 +70,10 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
 #pragma unroll
                 for (int i = 0; i < MR; i++)
 #pragma unroll
-                    for (int j = 0; j < NR; j++) acc[i][j] = W[i] * v[j] + acc[i][j];
+                    for (int j = 0; j < NR; j++) acc[i][j] = WEIGHT_AT(W, i) * v[j] + acc[i][j];
                 W += MR;
             }
+#endif
         }
         for (h_rest += DH; h_rest >= SH; h_rest -= SH) h_whole++;
         if (DH < 0) h_whole += h_rest, h_rest = 0;
@@ -120,8 +145,8 @@ __kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y),
     if (m0 >= OC || p0 >= area) return;
     const int g = z % groups, tiles = (OC + V - 1) / V, plane = IH * IW;
     __global const float *X = AS(const float, x) + (size_t)z * IC * plane;
-    __global const float *W =
-        AS(const float, w) + ((size_t)(g * tiles + get_global_id(0)) * KH * KW) * IC * V;
+    __global const WEIGHT *W =
+        AS(const WEIGHT, w) + ((size_t)(g * tiles + get_global_id(0)) * KH * KW) * IC * V;
     VF acc[FEW];
     int row[FEW], column[FEW];
 #pragma unroll
@@ -145,7 +170,7 @@ __kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y),
             }
             __global const float *from = X;
             for (int c = 0; c < IC; c++) {
-                const VF k = LOADV(W);
+                const VF k = WIDENED(LOADW(W));
 #pragma unroll
                 for (int p = 0; p < FEW; p++) {
 #if BORDER

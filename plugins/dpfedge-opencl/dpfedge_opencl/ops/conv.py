@@ -16,7 +16,7 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
-from dpfedge_opencl.ops.halves import only_floats, widened, widened_weight, writing
+from dpfedge_opencl.ops.halves import arithmetic, only_floats, stored, widened, widened_weight, writing
 from dpfedge_opencl.ops.source import (
     divided,
     epilogue_options,
@@ -116,7 +116,7 @@ class Conv:
         out, channels, *sizes = weights.shape
         rows = channels_of_tile(lowering.arch, out // groups)
         taps = pack_taps(weights.reshape(groups, out // groups, channels, -1), rows)
-        node.inputs = (node.inputs[0], lowering.add(node, "taps", taps), *node.inputs[2:])
+        node.inputs = (node.inputs[0], lowering.add(node, "taps", stored(taps, lowering.features)), *node.inputs[2:])
         node.attrs.update(group=groups, channels=out, kernel_shape=[int(one) for one in sizes], rows=rows)
 
     def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
@@ -166,7 +166,8 @@ def _convolve(
     ):
         _each_by_itself(to, node, found, batch, names, biased)
         return
-    options = {"BIAS": int(biased), "MR": rows, "PHASED": 0}
+    options: dict[str, str | int] = {"BIAS": int(biased), "MR": rows, "PHASED": 0}
+    options |= arithmetic(to.facts, to.value(names[1]))
     few = next((size for size in _FEW if size >= area), 0) if rows > 1 else 0
     if few:
         border = int(found.before != (0, 0) or found.after != (0, 0))

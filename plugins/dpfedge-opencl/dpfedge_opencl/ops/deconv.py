@@ -14,7 +14,7 @@ from dpfedge.backend.api import Array
 from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
 from dpfedge_opencl.ops.conv import channels_of_tile, over, pack_taps, planes, positions_of_tile
-from dpfedge_opencl.ops.halves import only_floats, widened, widened_weight, writing
+from dpfedge_opencl.ops.halves import arithmetic, only_floats, stored, widened, widened_weight, writing
 from dpfedge_opencl.ops.source import divided, epilogue_options, i32, kernel, launch, tensors, vector
 
 __all__ = ["ConvTranspose"]
@@ -59,7 +59,11 @@ class ConvTranspose:
         strides = _two(node.attrs.get("strides") or [1] * rank, 1)
         split, taps = _phases(weights, groups, strides)
         rows = channels_of_tile(lowering.arch, weights.shape[1])
-        node.inputs = (node.inputs[0], lowering.add(node, "taps", pack_taps(split, rows)), *node.inputs[2:])
+        node.inputs = (
+            node.inputs[0],
+            lowering.add(node, "taps", stored(pack_taps(split, rows), lowering.features)),
+            *node.inputs[2:],
+        )
         pads = [int(one) for one in node.attrs.get("pads") or [0] * (2 * rank)]
         more = _two(node.attrs.get("output_padding") or [0] * rank, 0)
         before, after = _two(pads[:rank], 0), _two(pads[rank:], 0)
@@ -96,6 +100,7 @@ def _spread_out(
     read = planes(to, names[0], shape[0] * shape[1], _two(shape[2:], 1), (jh - 1, jw - 1), grid, (1, 1), tile)
     made = kernel(
         "conv", "conv", to.facts, BIAS=int(biased), MR=rows, NR=tile // lanes, V=lanes, PHASED=1, FEW=1, BORDER=0,
+        **arithmetic(to.facts, to.value(names[1])),
         **epilogue_options(node, "channel", lanes),
     )  # fmt: skip
     numbers = (

@@ -4,7 +4,7 @@
 // B is rows of ldb floats (PANELS 0; then N >= NR * V, and the last tile begins earlier: what two items compute twice
 // is equal), or panels of NR * V columns, [panel][K][NR * V], padded with zeros (PANELS 1).
 // One accumulator per element and k in order: tile sizes change no bit of a result.
-// Options: MR, NR, V, TRANS_A, PANELS, BIAS (0 none, 1 along N with ld_bias a row, 2 one per row), EXTRA, EPILOGUE.
+// Options: MR, NR, V, TRANS_A, PANELS, WEIGHTS_HALF, FP16, BIAS (0 none, 1 along N with ld_bias a row, 2 one per row), EXTRA, EPILOGUE.
 
 #if TRANS_A
 #define A_AT(i, k) A[(size_t)(k) * lda + row[i]]
@@ -19,7 +19,7 @@ __kernel void gemm(TENSOR(a), TENSOR(b), TENSOR(bias), EXTRA_ARGS TENSOR(c), con
     int n0 = get_global_id(1) * (NR * V);
     if (m0 >= M || n0 >= N) return;
     __global const float *A = AS(const float, a) + (z / inner) * a0 + (z % inner) * a1;
-    __global const float *B = AS(const float, b) + (z / inner) * b0 + (z % inner) * b1;
+    __global const WEIGHT *B = AS(const WEIGHT, b) + (z / inner) * b0 + (z % inner) * b1;
     __global float *C = AS(float, c) + (size_t)z * M * N;
 #if PANELS
     B += (size_t)get_global_id(1) * K * (NR * V);
@@ -39,10 +39,36 @@ __kernel void gemm(TENSOR(a), TENSOR(b), TENSOR(bias), EXTRA_ARGS TENSOR(c), con
 #pragma unroll
         for (int j = 0; j < NR; j++) acc[i][j] = (VF)(0.f);
     }
+#if FP16
+    // sums of halves stay short: FLUSH products, then they go into floats
+    for (int first = 0; first < K; first += FLUSH) {
+        NARROWV part[MR][NR];
+#pragma unroll
+        for (int i = 0; i < MR; i++)
+#pragma unroll
+            for (int j = 0; j < NR; j++) part[i][j] = (NARROWV)(0);
+        for (int k = first; k < LEAST(first + FLUSH, K); k++) {
+            NARROWV y[NR];
+#pragma unroll
+            for (int j = 0; j < NR; j++) y[j] = LOADW(B + j * V);
+            B += LDB;
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+                const NARROW x = (NARROW)A_AT(i, k);
+#pragma unroll
+                for (int j = 0; j < NR; j++) part[i][j] = x * y[j] + part[i][j];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < MR; i++)
+#pragma unroll
+            for (int j = 0; j < NR; j++) acc[i][j] += WIDENED(part[i][j]);
+    }
+#else
     for (int k = 0; k < K; k++) {
         VF y[NR];
 #pragma unroll
-        for (int j = 0; j < NR; j++) y[j] = LOADV(B + j * V);
+        for (int j = 0; j < NR; j++) y[j] = LOADW(B + j * V);
         B += LDB;
 #pragma unroll
         for (int i = 0; i < MR; i++) {
@@ -51,6 +77,7 @@ __kernel void gemm(TENSOR(a), TENSOR(b), TENSOR(bias), EXTRA_ARGS TENSOR(c), con
             for (int j = 0; j < NR; j++) acc[i][j] = x * y[j] + acc[i][j];
         }
     }
+#endif
 #pragma unroll
     for (int i = 0; i < MR; i++) {
 #pragma unroll

@@ -16,7 +16,7 @@ from dpfedge.backend.api import Array
 from dpfedge.errors import Unsupported
 from dpfedge_opencl.ops.api import Emitting, Facts, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
-from dpfedge_opencl.ops.halves import only_floats, widened, widened_weight, writing
+from dpfedge_opencl.ops.halves import arithmetic, only_floats, stored, widened, widened_weight, writing
 from dpfedge_opencl.ops.source import (
     divided,
     epilogue_options,
@@ -112,7 +112,8 @@ def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, ext
     rows, *group = tuned(to.facts, node, "gemm", shape, tiles(to.facts, what.m))
     made = kernel(
         "gemm", "gemm", to.facts, V=lanes, MR=rows, NR=tile // lanes, TRANS_A=int(what.trans_a),
-        PANELS=int(bool(what.panel)), BIAS=what.bias_kind, **epilogue_options(node, "last", lanes),
+        PANELS=int(bool(what.panel)), BIAS=what.bias_kind,
+        **arithmetic(to.facts, to.value(b)), **epilogue_options(node, "last", lanes),
     )  # fmt: skip
     numbers = (what.m, what.n, what.k, what.lda, what.sk, what.bias_stride, inner)
     args = [
@@ -155,7 +156,7 @@ class _MatMul:
             return
         columns = matrix.T if node.attrs.get("transB") else matrix
         panel = panel_of(lowering.arch)
-        name = lowering.add(node, "panels", packed(columns, panel))
+        name = lowering.add(node, "panels", stored(packed(columns, panel), lowering.features))
         node.inputs = (node.inputs[0], name, *node.inputs[2:])
         node.attrs.update(panel=panel, K=columns.shape[0], N=columns.shape[1], transB=0)
 
@@ -193,7 +194,8 @@ class _MatMul:
         if 0 in to.value(node.outputs[0]).shape:
             return
         with writing(to, node.outputs[0]) as output:
-            a, b, *more = (widened(to, name) for name in (*node.inputs[:2], *extras))
+            a, *more = (widened(to, name) for name in (node.inputs[0], *extras))
+            b = node.inputs[1] if what.panel else widened(to, node.inputs[1])
             product(to, node, what, a, b, output, more)
 
 

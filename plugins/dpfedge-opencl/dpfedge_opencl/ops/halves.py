@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of halves on kernels of floats: inputs are widened, outputs narrowed, in memory of the node's own.
+"""Halves: tensors of them on kernels of floats, and weights of them for devices that compute with halves.
 
-Weights never come here: a constant is widened when the graph is lowered.
+Inputs are widened, outputs narrowed, in memory of the node's own. Constants are widened when the graph is lowered; for
+a target with the feature `fp16` packed weights become halves, which any device can read.
 """
 
 from __future__ import annotations
@@ -12,12 +13,26 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dpfedge_opencl.ops.api import Emitting, Lowering, Node
+from dpfedge.backend.api import Array
+from dpfedge_opencl.ops.api import Emitting, Facts, Lowering, Node, Value
 from dpfedge_opencl.ops.source import i32, items, kernel, launch, tensors
 
-__all__ = ["FLOATS", "floats", "only_floats", "widened", "widened_weight", "writing"]
+__all__ = [
+    "ARITHMETIC",
+    "FLOATS",
+    "arithmetic",
+    "floats",
+    "only_floats",
+    "stored",
+    "widened",
+    "widened_weight",
+    "writing",
+]
 
 FLOATS = ("f32", "f16")
+ARITHMETIC = 1
+"""What a kernel's FP16 is where halves are computed with; tests set 2, floats in their place (prelude.cl)."""
+_MOST = 65504.0  # the largest half
 
 
 def only_floats(dtypes: Sequence[str], *positions: int) -> str | None:
@@ -35,6 +50,19 @@ def widened_weight(node: Node, lowering: Lowering, index: int) -> None:
     if array is not None and array.dtype == np.float16:
         name = lowering.add(node, f"in{index}", array.astype(np.float32))
         node.inputs = (*node.inputs[:index], name, *node.inputs[index + 1 :])
+
+
+def stored(array: Array, features: frozenset[str]) -> Array:
+    """Packed weights as they go into the package: halves for a device that computes with them, where all fit."""
+    if "fp16" in features and np.abs(array).max(initial=0.0) < _MOST:
+        return array.astype(np.float16)
+    return array
+
+
+def arithmetic(facts: Facts, weights: Value) -> dict[str, str | int]:
+    """Options of a kernel that multiplies by these packed weights."""
+    half = weights.dtype == "f16"
+    return {"WEIGHTS_HALF": int(half), "FP16": ARITHMETIC if half and facts.fp16 else 0}
 
 
 def _convert(to: Emitting, entry: str, source: str, target: str, count: int) -> None:

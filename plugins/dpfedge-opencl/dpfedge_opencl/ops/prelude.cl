@@ -7,6 +7,12 @@
 #ifndef CPU
 #define CPU 0
 #endif
+#ifndef FP16
+#define FP16 0
+#endif
+#ifndef WEIGHTS_HALF
+#define WEIGHTS_HALF 0
+#endif
 
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
@@ -41,6 +47,36 @@ typedef VF VFU __attribute__((aligned(4)));
 #else
 #define LOADV(p) CAT(vload, V)(0, p)
 #define STOREV(x, p) CAT(vstore, V)(x, 0, p)
+#endif
+
+// Weights: floats, or (WEIGHTS_HALF) halves, which any device reads. FP16 1: products and short sums are halves, too.
+// FP16 2 is a stand-in for tests on devices without cl_khr_fp16: the same steps with floats in the place of halves.
+#if WEIGHTS_HALF
+typedef half WEIGHT;
+#else
+typedef float WEIGHT;
+#endif
+#define FLUSH 16
+#if FP16 == 1
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+typedef half NARROW;
+typedef CAT(half, V) NARROWV;
+#define NARROWED(x) CAT(convert_half, V)(x)
+#define WIDENED(x) CAT(convert_float, V)(x)
+#define LOADW(p) CAT(vload, V)(0, p)
+#define WEIGHT_AT(p, i) ((p)[i])
+#else
+typedef float NARROW;
+typedef VF NARROWV;
+#define NARROWED(x) (x)
+#define WIDENED(x) (x)
+#if WEIGHTS_HALF
+#define LOADW(p) CAT(vload_half, V)(0, p)
+#define WEIGHT_AT(p, i) vload_half(i, p)
+#else
+#define LOADW(p) LOADV(p)
+#define WEIGHT_AT(p, i) ((p)[i])
+#endif
 #endif
 
 // The sum of a vector's lanes, halves first

@@ -66,11 +66,13 @@ def one(
     return model
 
 
-def answers(made: onnx.ModelProto, flavour: str, feeds: Mapping[str, Array], **facts: Any) -> dict[str, Array]:
+def answers(
+    made: onnx.ModelProto, flavour: str, feeds: Mapping[str, Array], more: frozenset[str] = frozenset(), **facts: Any
+) -> dict[str, Array]:
     """What the model gives as that flavour runs it."""
     backend, here = device()
     found, features = FLAVOURS[flavour]
-    graph = lower(LowerRequest("made", made.SerializeToString(), found.arch, features))
+    graph = lower(LowerRequest("made", made.SerializeToString(), found.arch, features | more))
     assert not any(what.startswith("cpu segment") for what, _ in graph.decisions), graph.decisions
     runtime = copy.copy(open_runtime(here))
     runtime.facts = dataclasses.replace(found, **facts)
