@@ -16,6 +16,7 @@ from dpfedge.backend.onnx_graph import WEIGHT_MIN_BYTES, graph_ports
 from dpfedge.tensors import dtype_name
 from dpfedge_opencl.fuse import fuse
 from dpfedge_opencl.graph import SEGMENT, Constant, Graph, Segment, place, prefix, read, write
+from dpfedge_opencl.lower_blocks import fold_blocks
 from dpfedge_opencl.lower_onnx import Source, open_source
 from dpfedge_opencl.lower_segments import arrange, lower_segment
 from dpfedge_opencl.lower_simplify import simplify
@@ -53,6 +54,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
     simplify(source, names)
     lowering = _Lowering(request, source.constants, source.dtypes)
     places, reasons = sort_out(source.nodes, source.dtypes, source.constants, lowering)
+    fold_blocks(source, places, names)
     rows = parts(source.nodes, places)
     late = late_inputs(source.nodes, places, [spec.name for spec in inputs], names)
     order, groups = arrange(source, rows, places, names)
