@@ -22,6 +22,7 @@ from dpfedge_cpu.provider import Providers, open_on
 from dpfedge_cpu.session import runtime
 
 from dpfedge.backend.api import Array, Budget, Device, GraphView
+from dpfedge.backend.bounded import bounded
 from dpfedge.backend.fatbin import Kernels, read_kernels
 from dpfedge.errors import BackendError, Unavailable, Unsupported
 from dpfedge_cuda.capture import MARK
@@ -37,6 +38,7 @@ __all__ = ["Loader", "check_kernels"]
 _URGENT = 3
 """The last urgency that goes first: 3 is the usual one (RFC 9218)."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_OPEN_S = 600.0  # weights of tens of gigabytes, or TensorRT's engines
 _LIBRARY = "libonnxruntime_providers_cuda.so"
 _NO_GRAPH = ("cannot use the graph capture feature", "control flow nodes", "graph capture")
 
@@ -92,7 +94,7 @@ class Loader:
 
     def _session(self, graph: GraphView, budget: Budget, providers: Providers) -> Any:
         with cuda_errors(), CAPTURES.shared:
-            return open_on(graph, budget, providers)[0]
+            return bounded(lambda: open_on(graph, budget, providers)[0], f"graph {graph.name}: onnxruntime", _OPEN_S)
 
     def _providers(
         self, context: Context, high: bool, graph: GraphView, *, graphs: bool = False,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
@@ -120,6 +121,16 @@ def test_load__each_call_may_fail(graph: GraphView, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("STANDIN", f"{function}={what}")
     with pytest.raises(BackendError, match=rf"backend cuda.*({function}|does not answer)"):
         Loader(Driver(start_s=1.0, call_s=1.0)).load(graph, DEVICE, Budget())
+
+
+def test_load__a_session_that_never_opens(graph: GraphView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A provider that hangs in its vendor's libraries is given up within a bound, by name."""
+    never = threading.Event()
+    monkeypatch.setattr(loading, "_OPEN_S", 0.2)
+    monkeypatch.setattr(loading, "open_on", lambda *args: (never.wait(), {}))
+    with pytest.raises(Unavailable, match="graph affine: onnxruntime: the library does not answer"):
+        Loader().load(graph, DEVICE, Budget())
+    never.set()
 
 
 def test_check_kernels__of_the_build() -> None:
