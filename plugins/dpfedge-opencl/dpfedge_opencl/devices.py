@@ -34,6 +34,7 @@ _EXTENSIONS: Mapping[str, frozenset[str]] = {
     "fp16": frozenset({"cl_khr_fp16"}),
     "int8_dot": frozenset({"cl_khr_integer_dot_product", "cl_arm_integer_dot_product_int8"}),
 }
+_OLDEST = (1, 2)
 _RECORDED: Mapping[str, frozenset[str]] = {"mali-g610": frozenset({"fp16", "int8_dot"})}
 """Architecture → features that its driver was seen to have; files tell nothing of extensions."""
 
@@ -41,7 +42,12 @@ _RECORDED: Mapping[str, frozenset[str]] = {"mali-g610": frozenset({"fp16", "int8
 def devices_of(sysroot: Path) -> Sequence[Device]:
     """The devices below `sysroot`; Unavailable says what is missing on this machine."""
     if str(sysroot) == "/":
-        return [_device(index, found) for index, found in enumerate(here()) if found["compiler"]]
+        listed = here()
+        reasons = [_unusable(found) for found in listed]
+        if all(reasons):
+            raise Unavailable("no OpenCL device can be used", where=_WHERE, found="; ".join(filter(None, reasons)))
+        rows = enumerate(zip(listed, reasons, strict=True))
+        return [_device(index, found) for index, (found, why) in rows if not why]
     memory = cpu_facts(sysroot).memory_bytes
     found = [one for one in accelerators(sysroot) if one.kind in _KINDS]
     return [_recorded(index, one, memory) for index, one in enumerate(found)]
@@ -76,6 +82,14 @@ def _listed(environment: object) -> Sequence[Mapping[str, Any]]:
     if not found["devices"]:
         raise Unavailable("the OpenCL platforms show no device", where=_WHERE, remedy="see `clinfo`")
     return list(found["devices"])
+
+
+def _unusable(found: Mapping[str, Any]) -> str | None:
+    """Why a device is left out: it has no compiler, or another OpenCL than kernels are written in."""
+    version = re.match(r"OpenCL (\d+)\.(\d+)", str(found["version"]))
+    if version is None or (int(version[1]), int(version[2])) < _OLDEST:
+        return f"{found['name']} is {found['version']}, and kernels need {_OLDEST[0]}.{_OLDEST[1]}"
+    return None if found["compiler"] else f"{found['name']} has no compiler"
 
 
 def _refused(name: str, text: str) -> Unavailable:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import weakref
 
-from dpfedge_opencl.library import Native, check
+from dpfedge_opencl.library import check
+from dpfedge_opencl.native import Native
 
 __all__ = ["KernelObject", "Kernels"]
 
@@ -27,7 +28,7 @@ class KernelObject:
     def scalar(self, index: int, value: bytes, where: str) -> None:
         """Set an argument, unless it is that already."""
         if self._set.get(index) != value:
-            check(self._native.set_arg(self.handle, index, len(value), value), f"clSetKernelArg({index})", where)
+            check(self._native.clSetKernelArg(self.handle, index, len(value), value), f"clSetKernelArg({index})", where)
             self._set[index] = value
 
 
@@ -56,4 +57,4 @@ class Kernels:
 
 def _release(native: Native, handles: list[int]) -> None:
     for handle in handles:
-        native.release_kernel(handle)
+        native.clReleaseKernel(handle)

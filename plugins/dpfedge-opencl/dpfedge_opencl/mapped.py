@@ -6,15 +6,19 @@ The caller's arrays are copied to and from such memory, and every byte of that i
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
 
 from dpfedge.backend.api import Array
-from dpfedge_opencl.library import driver, pyopencl
-from dpfedge_opencl.memory import Block, Span
+from dpfedge_opencl.library import check, driver
+from dpfedge_opencl.memory import ALLOC_HOST_PTR, READ_WRITE, Block, Span
+from dpfedge_opencl.native import Handle, native
 
 __all__ = ["Mapped"]
+
+_READ_AND_WRITE = 3  # CL_MAP_READ | CL_MAP_WRITE
 
 
 class _Allocated:
@@ -25,9 +29,9 @@ class _Allocated:
     def __init__(self, memory: Mapped, size: int) -> None:
         self._memory, self.size = memory, max(size, 1)
         self._host: Array | None = None
-        flags = pyopencl().mem_flags
+        flags = READ_WRITE | ALLOC_HOST_PTR
         buffer = driver(
-            lambda: pyopencl().Buffer(memory.context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, self.size),
+            lambda: native().buffer(memory.context, flags, self.size, None, memory.where),
             "clCreateBuffer", memory.where,
         )  # fmt: skip
         self.span = Span(buffer, 0, None)
@@ -41,7 +45,7 @@ class _Allocated:
     def release(self) -> None:
         """Unmap it."""
         if self._host is not None:
-            self._memory.unmap(self._host)
+            self._memory.unmap(self.span.buffer, self._host)
             self._host = None
 
 
@@ -51,7 +55,7 @@ class Mapped:
     name = "alloc_host_ptr"
     in_place = False
 
-    def __init__(self, context: Any, queue: Any, where: str) -> None:
+    def __init__(self, context: Handle, queue: Handle, where: str) -> None:
         self.context, self._queue, self.where, self.copied = context, queue, where, 0
 
     def wrap(self, array: Array, *, write: bool) -> Span:
@@ -73,23 +77,28 @@ class Mapped:
         """Copy the array out."""
         self._copy(span, array, inwards=False)
 
-    def map(self, buffer: Any, size: int) -> Array:
+    def map(self, buffer: Handle, size: int) -> Array:
         """A blocking map of all of it."""
-        cl = pyopencl()
-        flags = cl.map_flags.READ | cl.map_flags.WRITE
 
-        def call() -> Array:
-            found, _ = cl.enqueue_map_buffer(self._queue, buffer, flags, 0, (size,), np.uint8, is_blocking=True)
-            return found  # type: ignore[no-any-return]
+        def call() -> int:
+            code = ctypes.c_int()
+            at = native().clEnqueueMapBuffer(
+                self._queue.value, buffer.value, 1, _READ_AND_WRITE, 0, size, 0, None, None, ctypes.byref(code)
+            )
+            check(code.value, "clEnqueueMapBuffer", self.where)
+            return int(at)
 
-        return driver(call, "clEnqueueMapBuffer", self.where)
+        address = driver(call, "clEnqueueMapBuffer", self.where)
+        memory: Any = (ctypes.c_uint8 * size).from_address(address)
+        return np.ndarray((size,), np.uint8, memory)
 
-    def unmap(self, host: Array) -> None:
+    def unmap(self, buffer: Handle, host: Array) -> None:
         """Give the mapping back, and wait: kernels are enqueued on other queues."""
+        address = int(host.__array_interface__["data"][0])
 
         def call() -> None:
-            host.base.release(self._queue)  # type: ignore[union-attr]
-            self._queue.finish()
+            code = native().clEnqueueUnmapMemObject(self._queue.value, buffer.value, address, 0, None, None)
+            check(code or native().clFinish(self._queue.value), "clEnqueueUnmapMemObject", self.where)
 
         driver(call, "clEnqueueUnmapMemObject", self.where)
 

@@ -11,20 +11,18 @@ import ctypes
 import itertools
 import mmap
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from dpfedge.backend.api import Array
-from dpfedge_opencl.library import mapped_errors, pyopencl
+from dpfedge_opencl.library import check
+from dpfedge_opencl.native import Handle, native
 
-__all__ = ["Block", "Imported", "InPlace", "Memory", "Span", "UseHostPtr"]
+__all__ = ["ALLOC_HOST_PTR", "READ_WRITE", "Block", "Imported", "InPlace", "Memory", "Span", "UseHostPtr"]
 
 _PAGE = mmap.PAGESIZE
-_view = ctypes.pythonapi.PyMemoryView_FromMemory
-_view.restype = ctypes.py_object
-_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-_READ, _WRITE = 0x100, 0x200
+READ_WRITE, READ_ONLY, USE_HOST_PTR, ALLOC_HOST_PTR = 1, 4, 8, 16
 _IMPORT_TYPE, _HOST = 0x40B2, 0x40B3
 _serials = itertools.count()
 
@@ -34,9 +32,9 @@ class Span:
 
     __slots__ = ("buffer", "handle", "keep", "offset", "serial")
 
-    def __init__(self, buffer: Any, offset: int, keep: object) -> None:
+    def __init__(self, buffer: Handle, offset: int, keep: object) -> None:
         self.buffer, self.offset, self.keep = buffer, offset, keep
-        self.handle, self.serial = int(buffer.int_ptr), next(_serials)
+        self.handle, self.serial = buffer.value, next(_serials)
 
 
 class Block(Protocol):
@@ -98,16 +96,14 @@ class InPlace:
     name = ""
     in_place = True
 
-    def __init__(self, context: Any, where: str) -> None:
+    def __init__(self, context: Handle, where: str) -> None:
         self._context, self._where, self.copied = context, where, 0
 
     def wrap(self, array: Array, *, write: bool) -> Span:
         """The array from the page it begins in: kernels may begin at any element, memory objects not."""
         address = int(array.__array_interface__["data"][0])
         offset = address % _PAGE
-        with mapped_errors(self._where):
-            buffer = self._object(address - offset, offset + max(1, array.nbytes), write)
-        return Span(buffer, offset, array)
+        return Span(self._object(address - offset, offset + max(1, array.nbytes), write), offset, array)
 
     def allocate(self, size: int) -> Block:
         """Anonymous pages of this process."""
@@ -119,7 +115,7 @@ class InPlace:
     def leave(self, span: Span, array: Array) -> None:
         """Nothing to do."""
 
-    def _object(self, address: int, size: int, write: bool) -> Any:
+    def _object(self, address: int, size: int, write: bool) -> Handle:
         raise NotImplementedError
 
 
@@ -128,15 +124,9 @@ class UseHostPtr(InPlace):
 
     name = "use_host_ptr"
 
-    def __init__(self, context: Any, where: str) -> None:
-        super().__init__(context, where)
-        flags = pyopencl().mem_flags
-        self._read, self._write = flags.READ_ONLY | flags.USE_HOST_PTR, flags.READ_WRITE | flags.USE_HOST_PTR
-        self._buffer = pyopencl().Buffer
-
-    def _object(self, address: int, size: int, write: bool) -> Any:
-        view = _view(address, size, _WRITE if write else _READ)
-        return self._buffer(self._context, self._write if write else self._read, hostbuf=view)
+    def _object(self, address: int, size: int, write: bool) -> Handle:
+        flags = USE_HOST_PTR | (READ_WRITE if write else READ_ONLY)
+        return native().buffer(self._context, flags, size, address, self._where)
 
 
 class Imported(InPlace):
@@ -147,16 +137,14 @@ class Imported(InPlace):
 
     name = "import"
 
-    def __init__(self, context: Any, where: str, function: Callable[..., int]) -> None:
+    def __init__(self, context: Handle, where: str, function: Callable[..., int]) -> None:
         super().__init__(context, where)
         self._import = function
         self._properties = (ctypes.c_ssize_t * 3)(_IMPORT_TYPE, _HOST, 0)
 
-    def _object(self, address: int, size: int, write: bool) -> Any:
-        cl, code = pyopencl(), ctypes.c_int()
-        flags = cl.mem_flags.READ_WRITE if write else cl.mem_flags.READ_ONLY
+    def _object(self, address: int, size: int, write: bool) -> Handle:
+        code, flags = ctypes.c_int(), READ_WRITE if write else READ_ONLY
         whole = size + -size % _PAGE  # the kernel driver takes whole cache lines; pages are made of them
-        made = self._import(self._context.int_ptr, flags, self._properties, address, whole, ctypes.byref(code))
-        if code.value:
-            raise cl.RuntimeError(cl._ErrorRecord(msg="", code=code.value, routine="clImportMemoryARM"))
-        return cl.Buffer.from_int_ptr(made, retain=False)
+        made = self._import(self._context.value, flags, self._properties, address, whole, ctypes.byref(code))
+        check(code.value, "clImportMemoryARM", self._where)
+        return Handle(int(made), native().clReleaseMemObject)

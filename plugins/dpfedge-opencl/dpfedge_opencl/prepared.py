@@ -76,7 +76,7 @@ class Prepared:
         """Let the kernels use `span` as `source`."""
         if self._set.get(source) == span.serial:
             return
-        memory, set_arg = ctypes.c_void_p(span.handle), self._native.set_arg
+        memory, set_arg = ctypes.c_void_p(span.handle), self._native.clSetKernelArg
         pointer = ctypes.byref(memory)
         for kernel, index, delta in self._moving[source]:
             offset = ctypes.c_uint64(span.offset + delta)

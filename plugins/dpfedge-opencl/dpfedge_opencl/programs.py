@@ -7,35 +7,24 @@ It sets no argument and starts no kernel.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
-from dpfedge.errors import BackendError
-from dpfedge_opencl.library import driver, pyopencl
+from dpfedge.errors import BackendError, Unavailable
+from dpfedge_opencl.library import build_seconds, driver
+from dpfedge_opencl.native import Handle, native
 from dpfedge_opencl.plan import Kernel
 from dpfedge_opencl.sealed import Store, key_of
 
-__all__ = ["Programs", "identity_of"]
-
-_BUILD_S = 600.0
-
-
-def identity_of(device: Any) -> str:
-    """What a compiled program belongs to, beside its source: platform, device and driver, each with its version."""
-    platform = device.platform
-    return "\n".join(
-        str(part) for part in (platform.name, platform.version, device.name, device.version, device.driver_version)
-    )
+__all__ = ["Programs"]
 
 
 class Programs:
     """The built programs of one device."""
 
-    def __init__(self, context: Any, device: Any) -> None:
-        self._context, self._device = context, device
-        self._identity = identity_of(device)
-        self._built: dict[str, Any] = {}
+    def __init__(self, context: Handle, device: int, identity: str) -> None:
+        self._context, self._device, self._identity = context, device, identity
+        self._built: dict[str, Handle] = {}
         self._known: dict[Kernel, tuple[str, int]] = {}
         self._stores: list[Store] = []
         self._used: set[str] | None = None
@@ -60,7 +49,7 @@ class Programs:
                 key = key_of(self._identity, kernel.source, kernel.options)
                 if key not in self._built:
                     self._built[key] = self._sealed(key, kernel, where) or self._compiled(kernel, where)
-                known = self._known[kernel] = key, int(self._built[key].int_ptr)
+                known = self._known[kernel] = key, self._built[key].value
             if self._used is not None:
                 self._used.add(known[0])
         return known[1]
@@ -75,35 +64,37 @@ class Programs:
         finally:
             self._used = None
 
-    def binaries(self, keys: set[str], where: str) -> Mapping[str, bytes]:
+    def binaries(self, keys: Collection[str], where: str) -> Mapping[str, bytes]:
         """Built programs as the driver gives them away."""
-        info = pyopencl().program_info.BINARIES
         with self._lock:
             programs = {key: self._built[key] for key in sorted(keys)}
-        return {
-            key: bytes(driver(lambda one=one: one.get_info(info)[0], "clGetProgramInfo", where, _BUILD_S))  # type: ignore[misc]
-            for key, one in programs.items()
-        }
+        return {key: self._binary(one, where) for key, one in programs.items()}
 
-    def _compiled(self, kernel: Kernel, where: str) -> Any:
-        made = self._build(lambda cl: cl.Program(self._context, kernel.source), kernel, where)
+    def _binary(self, program: Handle, where: str) -> bytes:
+        return driver(lambda: native().binary(program, where), "clGetProgramInfo", where, build_seconds())
+
+    def _compiled(self, kernel: Kernel, where: str) -> Handle:
+        made = self._build(kernel.source, kernel, where)
         self.from_source += 1
         return made
 
-    def _sealed(self, key: str, kernel: Kernel, where: str) -> Any | None:
+    def _sealed(self, key: str, kernel: Kernel, where: str) -> Handle | None:
         """The program out of a seal; None where no seal has it, or where the driver no longer takes it."""
         data = next((data for store in self._stores if (data := store.program(key)) is not None), None)
         if data is None:
             return None
         try:
-            made = self._build(lambda cl: cl.Program(self._context, [self._device], [data]), kernel, where)
+            made = self._build(data, kernel, where)
+        except Unavailable:
+            raise
         except BackendError:
             return None
         self.from_seal += 1
         return made
 
-    def _build(self, make: Any, kernel: Kernel, where: str) -> Any:
-        cl, options = pyopencl(), [*kernel.options, "-w"]  # drivers write warnings to stderr
+    def _build(self, source: str | bytes, kernel: Kernel, where: str) -> Handle:
+        options = " ".join((*kernel.options, "-w"))  # drivers write warnings to stderr
         return driver(
-            lambda: make(cl).build(options, cache_dir=False), f"clBuildProgram({kernel.entry})", where, _BUILD_S
-        )
+            lambda: native().program(self._context, self._device, source, options, where),
+            f"clBuildProgram({kernel.entry})", where, build_seconds(),
+        )  # fmt: skip

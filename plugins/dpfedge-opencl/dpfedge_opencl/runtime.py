@@ -8,41 +8,53 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpfedge.backend.api import Device
 from dpfedge.errors import BackendError, Unavailable
-from dpfedge_opencl.library import Native, driver, native, pyopencl
+from dpfedge_opencl.library import driver
 from dpfedge_opencl.memory import Memory
+from dpfedge_opencl.native import Handle, Native, native
 from dpfedge_opencl.ops.api import Facts
 from dpfedge_opencl.probing import choose
 from dpfedge_opencl.programs import Programs
 
-__all__ = ["Runtime", "open_runtime"]
+__all__ = ["NativeDevice", "Runtime", "native_device", "open_runtime"]
 
 _open: dict[str, Runtime] = {}
 _lock = threading.Lock()
 
 
+@dataclass(frozen=True, slots=True)
+class NativeDevice:
+    """A device as the library knows it, and what is asked of it once."""
+
+    platform: int
+    handle: int
+    name: str
+    identity: str
+    """Platform, device and driver, each with its version: what a compiled program belongs to, beside its source."""
+    extensions: frozenset[str]
+    facts: Facts
+
+
 class Runtime:
     """One context on one device."""
 
-    def __init__(self, device: Any, arch: str, memory: str | None = None) -> None:
-        self.device, self.pid = device, os.getpid()
-        self.native: Native = native()
-        self.where = f"device {device.name}"
-        cl = pyopencl()
-        self.context = driver(lambda: cl.Context([device]), "clCreateContext", self.where)
-        probing = self.queue()
-        self.memory: Memory = choose(self.context, probing, device, self.where, memory)
-        self.programs = Programs(self.context, device)
-        self.facts = facts_of(device, arch)
+    def __init__(self, device: NativeDevice, memory: str | None = None) -> None:
+        self.device, self.pid, self.native = device, os.getpid(), native()
+        self.facts, self.where = device.facts, f"device {device.name}"
+        made, where = self.native, self.where
+        self.context: Handle = driver(lambda: made.context(device.handle, where), "clCreateContext", where)
+        self.memory: Memory = choose(self, memory)
+        self.programs = Programs(self.context, device.handle, device.identity)
 
-    def queue(self) -> Any:
+    def queue(self) -> Handle:
         """A new in-order queue."""
-        cl = pyopencl()
-        return driver(lambda: cl.CommandQueue(self.context, self.device), "clCreateCommandQueue", self.where)
+        return driver(
+            lambda: self.native.queue(self.context, self.device.handle, self.where), "clCreateCommandQueue", self.where
+        )
 
     def check_process(self) -> None:
         """BackendError in a child of the process that made the context."""
@@ -51,20 +63,6 @@ class Runtime:
                 "an OpenCL context does not survive a fork", where=self.where, found=f"made by process {self.pid}",
                 remedy="load the graph in the process that runs it",
             )  # fmt: skip
-
-
-def facts_of(device: Any, arch: str) -> Facts:
-    """What operators choose kernels by."""
-    extensions = set(device.extensions.split())
-    return Facts(
-        arch=arch,
-        cpu=bool(device.type & pyopencl().device_type.CPU),
-        compute_units=int(device.max_compute_units),
-        vector_width=int(device.preferred_vector_width_float),
-        max_work_group=int(device.max_work_group_size),
-        fp16="cl_khr_fp16" in extensions,
-        int8_dot=bool(extensions & {"cl_khr_integer_dot_product", "cl_arm_integer_dot_product_int8"}),
-    )
 
 
 def open_runtime(device: Device | str, memory: str | None = None) -> Runtime:
@@ -76,7 +74,7 @@ def open_runtime(device: Device | str, memory: str | None = None) -> Runtime:
         device = _device_called(device)
     with _lock:
         if (found := _open.get(device.id)) is None:
-            found = _open[device.id] = Runtime(_native(device), device.arch, memory)
+            found = _open[device.id] = Runtime(native_device(device), memory)
     found.check_process()
     return found
 
@@ -90,17 +88,34 @@ def _device_called(id: str) -> Device:
     return found
 
 
-def _native(device: Device) -> Any:
-    """The library's own object for `device`; Unavailable when another one has its place by now."""
-    cl, where = pyopencl(), f"device {device.id}"
-    found = driver(
-        lambda: [one for platform in cl.get_platforms() for one in platform.get_devices()], "clGetPlatformIDs", where
-    )
+def native_device(device: Device) -> NativeDevice:
+    """The library's own view of `device`; Unavailable when another one has its place by now."""
+    library, where = native(), f"device {device.id}"
+    listed = driver(library.devices, "clGetDeviceIDs", where)
     index = int(device.id.rpartition(":")[2])
-    name = found[index].name.strip() if index < len(found) else "none"
-    if name != device.name:
+    found = None
+    if index < len(listed):
+        found = driver(lambda: _asked(library, *listed[index], device.arch), "clGetDeviceInfo", where)
+    if found is None or found.name != device.name:
         raise Unavailable(
-            "the OpenCL drivers list other devices than before", where=where, found=name, allowed=device.name,
-            remedy="bind again",
+            "the OpenCL drivers list other devices than before", where=where,
+            found="none" if found is None else found.name, allowed=device.name, remedy="bind again",
         )  # fmt: skip
-    return found[index]
+    return found
+
+
+def _asked(library: Native, platform: int, device: int, arch: str) -> NativeDevice:
+    texts = [library.text("clGetPlatformInfo", platform, what) for what in (0x0902, 0x0901)]  # name, version
+    asked = (0x102B, 0x102F, 0x102D, 0x1030)  # name, version, driver's version, extensions
+    name, version, built, extensions = (library.text("clGetDeviceInfo", device, what) for what in asked)
+    listed = frozenset(extensions.split())
+    facts = Facts(
+        arch=arch,
+        cpu=bool(library.number(device, 0x1000) & 2),  # CL_DEVICE_TYPE_CPU
+        compute_units=library.number(device, 0x1002),
+        vector_width=library.number(device, 0x100A),  # preferred, of floats
+        max_work_group=library.number(device, 0x1004),
+        fp16="cl_khr_fp16" in listed,
+        int8_dot=bool(listed & {"cl_khr_integer_dot_product", "cl_arm_integer_dot_product_int8"}),
+    )
+    return NativeDevice(platform, device, name, "\n".join((*texts, name, version, built)), listed, facts)

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfedge.errors import BackendError, RunCancelled
-from dpfedge_opencl.library import callback, check, driver, hang_seconds, hung_error, status_name
+from dpfedge_opencl.library import check, driver, hang_seconds, hung_error, status_name
+from dpfedge_opencl.native import callback
 from dpfedge_opencl.runtime import Runtime
 
 __all__ = ["Batch", "Call", "Stream"]
@@ -79,7 +80,7 @@ class Stream:
     def __init__(self, runtime: Runtime, where: str) -> None:
         self._runtime, self._native, self._where = runtime, runtime.native, where
         self._queue = runtime.queue()
-        self.handle = ctypes.c_void_p(self._queue.int_ptr)
+        self.handle = ctypes.c_void_p(self._queue.value)
         self._signals = (_Signal(), _Signal())
         self._seconds = hang_seconds()
         self._size, self._measured = _FEWEST, 0
@@ -125,7 +126,7 @@ class Stream:
         self._signals = (_Signal(), _Signal())
         if self._broken is None:
             try:
-                driver(self._queue.finish, "clFinish", self._where)
+                driver(lambda: self._native.clFinish(self._queue.value), "clFinish", self._where)
             except BackendError as error:
                 self._broken = error
 
@@ -135,19 +136,19 @@ class Stream:
             raise RunCancelled("the run was cancelled", where=self._where)
 
     def _enqueue(self, window: Window, signal: _Signal) -> None:
-        enqueue, native = self._native.enqueue, self._native
+        enqueue, native = self._native.clEnqueueNDRangeKernel, self._native
         for index, call in enumerate(window.calls):
             if code := enqueue(*call):
                 check(code, f"clEnqueueNDRangeKernel of {window.nodes[index]}", self._where)
-        check(native.set_callback(window.event, 0, signal.function, None), "clSetEventCallback", self._where)
-        check(native.flush(self.handle), "clFlush", self._where)
+        check(native.clSetEventCallback(window.event, 0, signal.function, None), "clSetEventCallback", self._where)
+        check(native.clFlush(self.handle), "clFlush", self._where)
 
     def _await(self, window: Window, signal: _Signal) -> None:
         if not signal.lock.acquire(timeout=self._seconds):
             _lost.append((self, window))
             self._broken = hung_error(self._where, f"a kernel of {window.nodes[0]} … {window.nodes[-1]}", self._seconds)
             raise self._broken
-        self._native.release_event(window.event)
+        self._native.clReleaseEvent(window.event)
         if signal.status < 0:
             where = f"{window.nodes[0]} … {window.nodes[-1]}"
             raise BackendError(

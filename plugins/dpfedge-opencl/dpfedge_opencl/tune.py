@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from dpfedge.tensors import DTYPE_BYTES
+from dpfedge_opencl.kernels import Kernels
 from dpfedge_opencl.plan import Launch, Plan, Tensor
+from dpfedge_opencl.prepared import Prepared
 from dpfedge_opencl.runtime import Runtime
+from dpfedge_opencl.stream import Batch, Stream
 
 __all__ = ["Offers", "Stopwatch", "tune"]
 
@@ -63,41 +65,26 @@ class Stopwatch:
 
     def __init__(self, runtime: Runtime, times: int = 15) -> None:
         self._runtime, self._times = runtime, times
-        self._queue = runtime.queue()
+        self._stream, self._kernels = Stream(runtime, runtime.where), Kernels(runtime.native)
 
     def __call__(self, plan: Plan, node: str) -> float:
         """The least seconds of several runs of the node's launches."""
         launches = [step for step in plan.steps if isinstance(step, Launch) and step.node == node]
-        calls, _memory = self._prepared(plan, launches)  # arguments keep no buffer alive
+        places, size = _places(plan, launches)
+        slots = {name: replace(plan.slots[name], home="arena", offset=at, stretch=0) for name, at in places.items()}
+        alone = Plan(tuple(launches), slots, size, {})
+        memory = self._runtime.memory.allocate(size)
+        prepared = Prepared(alone, self._runtime, self._kernels, self._stream.handle, self._runtime.where)
+        prepared.point(("arena", 0), memory.span)
         found = math.inf
         for _ in range(self._times):
             started = time.perf_counter()
-            for call in calls:
-                call()
-            self._queue.finish()
+            for batch in prepared.steps:
+                assert isinstance(batch, Batch)
+                self._stream.run(batch)
             found = min(found, time.perf_counter() - started)
+        prepared.end()
         return found
-
-    def _prepared(self, plan: Plan, launches: Sequence[Launch]) -> tuple[list[Callable[[], Any]], Any]:
-        import pyopencl as cl
-
-        places, size = _places(plan, launches)
-        memory = cl.Buffer(self._runtime.context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-        cl.enqueue_fill_buffer(self._queue, memory, np.zeros(1, np.uint8), 0, size)
-        calls: list[Callable[[], Any]] = []
-        for launch in launches:
-            handle = self._runtime.programs.handle(launch.kernel, self._runtime.where)
-            kernel = cl.Kernel(cl.Program.from_int_ptr(handle), launch.kernel.entry)
-            arguments: list[Any] = []
-            for one in launch.args:
-                arguments += [memory, np.uint64(places[one.name])] if isinstance(one, Tensor) else [one]
-            kernel.set_args(*arguments)
-            calls.append(
-                lambda kernel=kernel, launch=launch: cl.enqueue_nd_range_kernel(  # type: ignore[misc]
-                    self._queue, kernel, launch.global_size, launch.local_size
-                )
-            )
-        return calls, memory
 
 
 def _places(plan: Plan, launches: Sequence[Launch]) -> tuple[dict[str, int], int]:

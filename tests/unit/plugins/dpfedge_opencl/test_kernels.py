@@ -23,7 +23,7 @@ def test_scalar__is_set_when_it_changes() -> None:
     here = runtime()
     kernel = Kernels(here.native).take(here.programs.handle(AFFINE, "g"), "affine", "g")
     calls = []
-    kernel._native = type("Counting", (), {"set_arg": lambda *given: calls.append(given[2]) or 0})  # type: ignore[assignment,func-returns-value]
+    kernel._native = type("Counting", (), {"clSetKernelArg": lambda *given: calls.append(given[2]) or 0})  # type: ignore[assignment,func-returns-value]
     for value in (3, 3, 4):
         kernel.scalar(4, np.uint32(value).tobytes(), "g")
     assert len(calls) == 2
