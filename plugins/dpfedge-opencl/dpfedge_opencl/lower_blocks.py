@@ -25,7 +25,7 @@ _LOUD = 16
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What makes x·S: the nodes, and the channels whose rows in S are more than plain sums, with what they have more."""
+    """What makes x·S: its nodes; the channels whose rows in S are more than plain sums, and what they have more."""
 
     nodes: tuple[Node, ...]
     channels: Array

@@ -52,7 +52,6 @@ class _Walk:
         self._node = graph.nodes[start] if start < len(graph.nodes) else Node("", "", (), (), {})
         self._scratches = 0
         self._aware: set[str] = set()
-        self._late_nodes: list[Node] = []
 
     def run(self) -> Plan:
         """Walk to the end, or to the first part whose sizes are unknown before it ran."""
@@ -129,7 +128,7 @@ class _Walk:
         late = any(name in self.graph.late or name in state.tainted for name in node.inputs)
         self._compute(node, late)
         if late:
-            self._late_nodes.append(node)
+            self._state.late.append(node)
 
     def _compute(self, node: Node, late: bool) -> None:
         state = self._state
@@ -307,7 +306,9 @@ class _Walk:
         last = self._steps[-1] if rest is not None else None
         unknown = frozenset(last.outputs if isinstance(last, CpuCall) else ())
         slots, arena = placing.place(self._steps, kept, unknown, [spec.name for spec in self.graph.outputs])
-        late = _Late(self.graph, self._late_nodes, self._state, placing.data_places) if self._late_nodes else None
+        late = None
+        if self._state.tainted.intersection(placing.data_places):
+            late = _Late(self.graph, self._state.late, self._state, placing.data_places)
         values = self._state.values
         shapes = {spec.name: values[spec.name].shape for spec in self.graph.outputs if spec.name in values}
         then = None

@@ -56,9 +56,13 @@ class State:
     shared: frozenset[tuple[str, str]]
     tainted: set[str] = field(default_factory=set)
     """Values of the host that change with the sizes of `late` inputs."""
+    late: list[Node] = field(default_factory=list)
+    """The nodes that make them, in the order in which they were walked."""
 
     def copy(self, shared: frozenset[tuple[str, str]]) -> State:
-        return State(dict(self.values), dict(self.contents), dict(self.roots), shared, set(self.tainted))
+        return State(
+            dict(self.values), dict(self.contents), dict(self.roots), shared, set(self.tainted), list(self.late)
+        )
 
 
 @dataclass(slots=True)

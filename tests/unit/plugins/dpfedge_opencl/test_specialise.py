@@ -111,3 +111,22 @@ def test_specialise__an_operator_of_a_later_plugin_is_named() -> None:
     graph.nodes[0].op = "Unheard"
     with pytest.raises(BackendError, match=r"lacks an operator.*Unheard.*install"):
         plan_of(graph, x=(2,))
+
+
+def test_specialise__sizes_that_come_late_reach_the_second_stretch() -> None:
+    """Its plan is kept as well, and read with the sizes of this run."""
+    nodes = [
+        node("Shape", "mask", "s"), node("Cast", "s", "f", to=1), node("NonZero", "x", "p"),
+        node("Cast", "p", "q", to=1), node("MatMul", "q w", "r"), node("Mul", "r f", "y"),
+    ]  # fmt: skip
+    made = model(nodes, [port("x", [2]), port("mask", ["t"])], [port("y", None)], {"w": np.eye(2, dtype=np.float32)})
+    graph = graph_of(made)
+    assert graph.late == {"mask"}
+    following = plan_of(graph, x=(2,), mask=(3,))
+    assert following.then is not None
+    following = following.then(dict.fromkeys(following.steps[-1].outputs, (1, 2)), {})  # type: ignore[union-attr]
+    assert following.late is not None
+    ((_, data),) = following.late({"x": (2,), "mask": (9,)})
+    assert np.frombuffer(data, np.float32).tolist() == [9]
+    for count in (3, 9, 3):
+        compare(made, x=np.ones(2, np.float32), mask=np.zeros(count, np.float32))
