@@ -149,7 +149,13 @@ def _is(told: Mapping[str, Any], device: Device) -> bool:
     if "part" in device.facts:  # new UUIDs name the instance; with the old form the process sees the one it named
         uuid = str(device.facts["uuid"]).removeprefix("MIG-")
         return bool(told["uuid"] == uuid or "/" in uuid)
-    return bool(told["pci"].rpartition(":")[0].endswith(str(device.facts["pci"]).rpartition(":")[0]))
+    return _place(told["pci"]) == _place(str(device.facts["pci"]))
+
+
+def _place(address: str) -> tuple[int, ...]:
+    """Domain, bus and device of a PCI address: drivers write domains with 4 digits or 8."""
+    domain, bus, device = address.partition(".")[0].split(":")
+    return int(domain, 16), int(bus, 16), int(device, 16)
 
 
 def _sealed(graph: GraphView, engine: memoryview) -> GraphView:

@@ -104,12 +104,25 @@ def test_load__a_mig_instance_is_named_before_cuda_begins(graph: GraphView, monk
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 
 
-def test_load__a_device_cuda_does_not_show(graph: GraphView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load__a_device_cuda_does_not_show(graph: GraphView) -> None:
     """Unavailable, with those it does show; never another one in its place."""
     with pytest.raises(Unavailable, match=r"cuda:1: CUDA does not see this device; found NVIDIA H100.*0000:18:00.0"):
         Loader().load(graph, replace(DEVICE, id="cuda:1", facts={"pci": "0000:2a:00.0"}), Budget())
-    monkeypatch.setenv("CUDA_BDF", "00000000:18:00.0")
-    Loader().load(graph, DEVICE, Budget())
+
+
+@pytest.mark.parametrize(
+    ("first", "place", "ordinal"),
+    [("00000000:18:00.0", "0000:18:00.0", 0), ("0000:00:04.0", "0000:00:05.0", 1), ("0001:01:00.0", "0001:02:00.0", 1)],
+)
+def test_load__finds_a_device_by_its_address(
+    graph: GraphView, monkeypatch: pytest.MonkeyPatch, first: str, place: str, ordinal: int
+) -> None:
+    """However the driver writes it; in a virtual machine all GPUs are on one bus."""
+    monkeypatch.setenv("CUDA_BDF", first)
+    monkeypatch.setenv("CUDA_GPUS", "2")
+    one = Loader()
+    one.load(graph, replace(DEVICE, facts={"pci": place}), Budget())
+    assert one._open[DEVICE.id][0].ordinal == ordinal
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,12 @@ Result cuDeviceGetName(char *to, int size, int device) {
 }
 Result cuDeviceGetPCIBusId(char *to, int size, int device) {
     STANDIN_CALL(Result);
-    unsigned domain = 0, bus = 0;
-    sscanf(standin_text("CUDA_BDF", "0000:18:00.0"), "%x:%x", &domain, &bus);
-    snprintf(to, (size_t)size, "%04X:%02X:00.0", domain, bus + (unsigned)device);
+    unsigned domain = 0, bus = 0, number = 0;
+    const char *first = standin_text("CUDA_BDF", "0000:18:00.0");
+    sscanf(first, "%x:%x:%x", &domain, &bus, &number);
+    if (bus != 0) bus += (unsigned)device; /* a machine's own bus */
+    else number += (unsigned)device;       /* a virtual machine's: all on bus 0 */
+    snprintf(to, (size_t)size, strlen(first) > 12 ? "%08X:%02X:%02X.0" : "%04X:%02X:%02X.0", domain, bus, number);
     return SUCCESS;
 }
 #ifndef WITHOUT_cuDeviceGetUuid_v2
