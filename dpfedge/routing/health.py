@@ -6,7 +6,7 @@ It reads no sensor; the reckoning is `firmware_bridge/include/dpf/health.h`, the
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from dpfedge import _core
 from dpfedge.errors import UsageError
@@ -76,9 +76,12 @@ class Rule:
 class Health:
     """What is known of one instance; times are CLOCK_MONOTONIC in milliseconds."""
 
-    def __init__(self, rule: Rule, now_ms: int, *, healthy: bool = True) -> None:
-        """UsageError when the rule makes no sense. Until the first sample it is taken for what `healthy` says."""
-        self._rule = astuple(rule)
+    def __init__(self, rule: Rule, now_ms: int, *, healthy: bool = True, load: bool = True) -> None:
+        """UsageError when the rule makes no sense. Until the first sample it is taken for what `healthy` says.
+
+        `load`: whether being busy and short of memory may take it out; the score tells of both in any case.
+        """
+        self._rule, self._load = astuple(rule), load
         self._state = (now_ms, _ONE if healthy else 0, int(healthy), 0)
         _core.health_score((0, 0, 0, 0, 0, 0), self._rule)  # refuses an impossible rule now, not at the first sample
         self.score = self._state[1]
@@ -92,8 +95,10 @@ class Health:
     def take(self, sample: Sample, now_ms: int) -> bool:
         """Judge one sample; whether `healthy` changed."""
         self._expected_ms = now_ms
-        self.score = _core.health_score(sample.numbers(), self._rule)
-        return self._step(self.score, now_ms, at_once=sample.fatal_errors > 0)
+        self.score = judged = _core.health_score(sample.numbers(), self._rule)
+        if not self._load:
+            judged = _core.health_score(replace(sample, utilisation=0.0, memory_free=1.0).numbers(), self._rule)
+        return self._step(judged, now_ms, at_once=sample.fatal_errors > 0)
 
     def watch(self, now_ms: int) -> None:
         """Expect samples from now on."""

@@ -77,17 +77,18 @@ class Router:
 
     def __init__(
         self, publisher: Publisher | None = None, *, log: RouteLog | None = None, rule: Rule | None = None,
-        bits: int = BITS, key_seed: int = KEY_SEED, clock: Callable[[], int] = time.monotonic_ns,
+        bits: int = BITS, key_seed: int = KEY_SEED, clock: Callable[[], int] = time.monotonic_ns, load: bool = True,
     ) -> None:  # fmt: skip
         """With what `publisher` published last, so that a restart moves nothing; tell it by `assign` who is here now.
 
         Without a publisher the table is published in memory that only this process and its children have.
-        Each change is written to `log`, then published, before its call returns.
+        Each change is written to `log`, then published, before its call returns. `load`: whether an instance may go out
+        for being busy and short of memory; not where there is no other one to go to.
         """
         self.publisher = Publisher(None, bits=bits, key_seed=key_seed) if publisher is None else publisher
         self.published = Published(self.publisher.fd)
         self.table = Table(self.published.bits, self.published.key_seed)
-        self._log, self._rule, self._clock = log, rule or Rule(), clock
+        self._log, self._rule, self._load, self._clock = log, rule or Rule(), load, clock
         self._members: dict[str, _Member] = {}
         self._indices = 0
         self._resting: dict[str, tuple[int, int]] = {}  # name → (until when, its index), oldest first
@@ -121,7 +122,7 @@ class Router:
                 raise UsageError(
                     "an instance of this name is here", where=f"instance {name}", remedy="names are unique"
                 )
-            health = Health(self._rule, self._now_ms(), healthy=healthy)
+            health = Health(self._rule, self._now_ms(), healthy=healthy, load=self._load)
             member = _Member(self._new_index(name), instance, health)
             moved = self.table.put(member.index, instance.seed, member.effective)
             self._members[name] = member
@@ -212,7 +213,7 @@ class Router:
     def _adopt(self) -> None:
         for index, entry in self.published.entries().items():
             instance = Instance(entry.text, entry.weight, entry.healthy)
-            health = Health(self._rule, self._now_ms(), healthy=entry.healthy)
+            health = Health(self._rule, self._now_ms(), healthy=entry.healthy, load=self._load)
             self._members[instance.name] = _Member(index, instance, health)
             self._pack(index, entry)
             self.table.note(index, instance.seed, instance.effective)

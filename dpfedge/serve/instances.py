@@ -91,7 +91,7 @@ class Instances:
         """Why the table is in no file."""
         self._publisher = self._publish(path)
         self.path = self._publisher.path
-        self.router = Router(self._publisher, log=log, rule=rule)
+        self.router = Router(self._publisher, log=log, rule=rule, load=False)  # nobody else could take the work
         self.refused = 0
         """Requests that no healthy device could take."""
         self._log, self._following = log, threading.Lock()

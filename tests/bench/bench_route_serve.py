@@ -20,6 +20,7 @@ import time
 import timeit
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,7 +41,7 @@ from dpfedge.stage.api import Mode
 ROOT = Path(__file__).parents[2]
 GOOD = Health(0.2, 0.8)
 KINDS = {
-    "overloaded, held 80 ms": Health(1.0, 0.01),
+    "too hot and slowed down, with errors at each look, held 80 ms": Health(1.0, 0.01, 110.0, True),
     "an error that ECC could not correct": Health(0.2, 0.8, ecc_uncorrected=1),
 }  # fmt: skip
 BODY = json.dumps({"model": "voice", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1})
@@ -51,9 +52,12 @@ class FakeBackend:
 
     now = GOOD
 
+    _corrected = 0
+
     def health(self, device: Device) -> Health:
-        """The same for every device."""
-        return self.now
+        """The same for every device; while it is slowed down its memory errs, and is corrected."""
+        self._corrected += 20 * self.now.throttled
+        return replace(self.now, ecc_corrected=self._corrected)
 
 
 @contextmanager

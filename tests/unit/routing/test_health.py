@@ -62,6 +62,16 @@ def test_health__comes_back_above_the_upper_threshold() -> None:
     assert health.take(GOOD, 65_100)
 
 
+def test_health__where_load_does_not_count() -> None:
+    """Busy and short of memory it stays, and the score says so; what is wrong with it takes it out as ever."""
+    health = Health(Rule(), 0, load=False)
+    for now in range(50, 500, 50):
+        assert not health.take(Sample(1.0, 0.0), now)
+    assert (health.healthy, health.score) == (True, 0)
+    broken = Sample(0.0, 1.0, 110.0, throttled=True, corrected_errors=20)
+    assert [health.take(broken, now) for now in (500, 550, 600)] == [False, False, True]
+
+
 def test_health__without_samples() -> None:
     """One that stops being sampled goes out; one that never was is left alone."""
     health = Health(Rule(), 0)

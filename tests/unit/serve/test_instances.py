@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from dpfedge.routing.replay import replay
 from dpfedge.serve.instances import Instances
 from dpfedge.stage.api import Mode
 
-GOOD, BAD = Health(0.1, 0.9), Health(1.0, 0.01)
+GOOD, BAD = Health(0.1, 0.9), Health(0.1, 0.9, faults=1)
 ROUTES = {
     Mode.CHAT: ("llm",), Mode.SPEAK: ("voice",), Mode.TRANSCRIBE: ("decoder", "encoder"),
     Mode.CONVERSE: ("decoder", "encoder", "llm", "voice"),
@@ -28,13 +29,16 @@ ROUTES = {
 
 
 class FakeBackend:
-    """Devices whose health a test sets."""
+    """Devices whose health a test sets; a bad one fails anew at each look."""
 
     def __init__(self) -> None:
         self.now: dict[str, Health] = {}
+        self.looks = 0
 
     def health(self, device: Device) -> Health:
-        return self.now.get(device.id, GOOD)
+        now = self.now.get(device.id, GOOD)
+        self.looks += 1
+        return replace(now, faults=now.faults * self.looks)
 
 
 def placed(**stages: str) -> Any:
@@ -96,9 +100,7 @@ def test_admit__by_the_devices_that_a_mode_needs(instances: Instances, backend: 
 
 def test_admit__when_what_helps_is_out(instances: Instances, backend: FakeBackend) -> None:
     """A device without table slots keeps those out who need it, and nobody else."""
-    backend.now["cpu:0"] = Health(0.1, 0.9, faults=1)  # the first look counts nothing
-    soon(lambda: instances.router.published.generation > 0)
-    backend.now["cpu:0"] = Health(1.0, 0.0)
+    backend.now["cpu:0"] = BAD
     soon(lambda: not health_of(instances, "cpu:0"))
     with pytest.raises(NoInstance, match="instance cpu:0"):
         instances.admit(Mode.SPEAK)
@@ -158,4 +160,13 @@ def test_log__proves_each_decision(backend: FakeBackend, tmp_path: Path) -> None
 def test_admit__with_a_clock_from_before_1970(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
     """A time is a number in a key, nothing else."""
     monkeypatch.setattr(time, "time_ns", lambda: -5)
+    assert instances.admit(Mode.CHAT) == "cuda:0"
+
+
+def test_admit__a_busy_device_with_little_memory_is_not_out(instances: Instances, backend: FakeBackend) -> None:
+    """Nobody else could take the work; the health map tells of it."""
+    backend.now["cuda:0"] = Health(1.0, 0.0)
+    soon(lambda: instances.router.health_map()["cuda:0"]["health"] == 0)
+    time.sleep(0.3)  # longer than what holds a score that is too low
+
     assert instances.admit(Mode.CHAT) == "cuda:0"

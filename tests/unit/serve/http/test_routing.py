@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,13 +60,14 @@ def test_health_map__where_nobody_routes(http: httpx.Client, table: Path) -> Non
 
 
 class FakeBackend:
-    """A device whose health a test sets."""
+    """A device whose health a test sets; a bad one fails anew at each look."""
 
-    now = Health(0.1, 0.9)
+    now, looks = Health(0.1, 0.9), 0
 
     def health(self, device: Device) -> Health:
         """The same for every device."""
-        return self.now
+        self.looks += 1
+        return replace(self.now, faults=self.now.faults * self.looks)
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def test_device__that_fails_gets_no_new_request(own: Any, device: FakeBackend) -
     answer = _until(own, 200)
     assert answer.headers["dpf-instance"] == "cuda:0"
     assert httpx.get(f"{own.url}/readyz").status_code == 200
-    device.now = Health(1.0, 0.0)
+    device.now = Health(0.1, 0.9, faults=1)
     answer = _until(own, 503)
     error = answer.json()["error"]
     assert (error["code"], answer.headers["retry-after"]) == ("no_instance", "1")
