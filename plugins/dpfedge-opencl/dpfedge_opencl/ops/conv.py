@@ -115,6 +115,8 @@ class Conv:
         groups = int(node.attrs.get("group", 1))
         out, channels, *sizes = weights.shape
         rows = channels_of_tile(lowering.arch, out // groups)
+        if rows == 1 and channels > 1 and math.prod(sizes) == 1:
+            rows = 4  # a sum over channels, mostly at few positions: those kernels hold channels in vectors
         taps = pack_taps(weights.reshape(groups, out // groups, channels, -1), rows)
         node.inputs = (node.inputs[0], lowering.add(node, "taps", stored(taps, lowering.features)), *node.inputs[2:])
         node.attrs.update(group=groups, channels=out, kernel_shape=[int(one) for one in sizes], rows=rows)

@@ -4,17 +4,6 @@
 // A vector is V columns of the output; lanes of it that fall into the border are not read. A row of the input is read
 // once for all rows of the output that it takes part in. Options: ROWS, KW, SW (1 or 2), BIAS, EXTRA_LOAD, EPILOGUE.
 
-// Columns first, first + SW, ... of a row of `size` floats as lanes; outside of the row they are zero
-inline VF columns(__global const float *row, const int first, const int size) {
-    const VF a = load_lanes(row + first, WITHIN(-first, 0, V), WITHIN(size - first, 0, V));
-#if SW == 1
-    return a;
-#else
-    const VF b = load_lanes(row + first + V, WITHIN(-first - V, 0, V), WITHIN(size - first - V, 0, V));
-    return (VF)(a.even, b.even);
-#endif
-}
-
 __kernel void depthwise(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int channels, const int planes,
                         const int IH, const int IW, const int OH, const int OW, const int KH,
                         const int DH, const int DW, const int SH, const int top, const int left) {
@@ -32,7 +21,7 @@ __kernel void depthwise(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y)
         for (int h = begin; h < end; h++) {
             VF v[KW];
 #pragma unroll
-            for (int kw = 0; kw < KW; kw++) v[kw] = columns(X + h * IW, w0 * SW + kw * DW - left, IW);
+            for (int kw = 0; kw < KW; kw++) v[kw] = columns(X + h * IW, w0 * SW + kw * DW - left, IW, (VF)(0.f));
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 const int away = h + top - (h0 + r) * SH, kh = DH == 1 ? away : away / DH;

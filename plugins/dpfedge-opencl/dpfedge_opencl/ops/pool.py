@@ -10,7 +10,7 @@ from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
 from dpfedge_opencl.ops.halves import only_floats, widened, writing
 from dpfedge_opencl.ops.source import i32, kernel, launch, tensors
-from dpfedge_opencl.ops.windows import window
+from dpfedge_opencl.ops.windows import Window, window
 
 __all__ = ["Pool"]
 
@@ -39,10 +39,26 @@ class Pool:
         found = window(node, shape[2:], ())
         rows = shape[0] * shape[1] * found.result[0]
         counted = int(node.attrs.get("count_include_pad", 0))
-        made = kernel("pool", "pool", to.facts, MAX=int(node.op == "MaxPool"), PADDED=counted)
+        largest = node.op == "MaxPool"
+        whole = found.before == found.after == (0, 0) and not node.attrs.get("ceil_mode")
+        if (largest or whole) and to.facts.cpu and to.facts.vector_width >= 16 and found.strides[1] < 3:
+            self._wide(node, to, found, rows)
+            return
+        made = kernel("pool", "pool", to.facts, MAX=int(largest), PADDED=counted)
         numbers = (
             rows, *found.sizes, *found.result, *found.kernel, *found.strides, *found.dilations, *found.before,
             *found.after,
+        )  # fmt: skip
+        with writing(to, node.outputs[0]) as y:
+            names = (widened(to, node.inputs[0]), y)
+            if math.prod(to.value(node.outputs[0]).shape):
+                launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], (rows,))
+
+    def _wide(self, node: Node, to: Emitting, found: Window, rows: int) -> None:
+        """Vectors of columns, where lanes of a load can be left out."""
+        made = kernel("pool", "pool_wide", to.facts, MAX=int(node.op == "MaxPool"), PADDED=0, SW=found.strides[1])
+        numbers = (
+            rows, *found.sizes, *found.result, *found.kernel, found.strides[0], *found.dilations, *found.before,
         )  # fmt: skip
         with writing(to, node.outputs[0]) as y:
             names = (widened(to, node.inputs[0]), y)

@@ -98,12 +98,12 @@ inline float total(const VF x) {
 }
 
 #if V > 1
-// Lanes begin .. end of the V floats at p, the others being zero; no other memory is touched
+// Lanes begin .. end of the V floats at p, the others being those of `other`; no other memory is touched
 #if CPU && V == 16 && defined(__AVX512F__)
 // The built-ins know no address spaces, and a CPU has none
-inline VF load_lanes(__global const float *p, const int begin, const int end) {
+inline VF load_lanes_or(__global const float *p, const int begin, const int end, const VF other) {
     const uint mask = ((1u << end) - 1u) & ~((1u << begin) - 1u);
-    return __builtin_ia32_loadups512_mask((const float *)(size_t)p, (VF)(0.f), (ushort)mask);
+    return __builtin_ia32_loadups512_mask((const float *)(size_t)p, other, (ushort)mask);
 }
 
 inline VF load_private(const float *p, const int have) {
@@ -114,9 +114,10 @@ inline void store_some(const VF x, __global float *p, const int have) {
     __builtin_ia32_storeups512_mask((float *)(size_t)p, x, (ushort)((1u << have) - 1u));
 }
 #else
-inline VF load_lanes(__global const float *p, const int begin, const int end) {
+inline VF load_lanes_or(__global const float *p, const int begin, const int end, const VF other) {
     float lane[V];
-    for (int l = 0; l < V; l++) lane[l] = l >= begin && l < end ? p[l] : 0.f;
+    CAT(vstore, V)(other, 0, lane);
+    for (int l = 0; l < V; l++) lane[l] = l >= begin && l < end ? p[l] : lane[l];
     return CAT(vload, V)(0, lane);
 }
 
@@ -133,7 +134,20 @@ inline void store_some(const VF x, __global float *p, const int have) {
 }
 #endif
 
-inline VF load_some(__global const float *p, const int have) { return load_lanes(p, 0, have); }
+inline VF load_some(__global const float *p, const int have) { return load_lanes_or(p, 0, have, (VF)(0.f)); }
+
+#ifdef SW
+// Elements first, first + SW, ... (SW 1 or 2) of a row of `size` floats as lanes; outside of the row they are `other`
+inline VF columns(__global const float *row, const int first, const int size, const VF other) {
+    const VF a = load_lanes_or(row + first, WITHIN(-first, 0, V), WITHIN(size - first, 0, V), other);
+#if SW == 1
+    return a;
+#else
+    const VF b = load_lanes_or(row + first + V, WITHIN(-first - V, 0, V), WITHIN(size - first - V, 0, V), other);
+    return (VF)(a.even, b.even);
+#endif
+}
+#endif
 
 #define STOREP(x, p) CAT(vstore, V)(x, 0, p)
 #define LOADN(p, have) ((have) >= V ? LOADV(p) : load_some(p, have))
