@@ -7,13 +7,25 @@
 #include "client_wire.h"
 #include "port.h"
 
-enum { I16 = 7, I16_BYTES = 2, URGENCY = 3 };
+enum {
+    I16 = 7,
+    I16_BYTES = 2,
+    URGENCY = 3,
+    SLOTS_MOST = 256, /* of a ring: a search for a free one is a part of a tick */
+    CORRUPT_MOST = 4  /* messages without sense that one call passes over */
+};
+
+/* Whether a ring is one that a tick has time for. The arena was checked; this is about its size. */
+static bool small(const dpf_ring *ring) {
+    return (ring->count <= (uint32_t)SLOTS_MOST) && (ring->policy != (uint32_t)DPF_POLICY_NEWEST) && (ring->places == 1u);
+}
 
 static dpf_result open_rings(dpf_fw_session *session) {
     dpf_ring *const rings[DPF_WIRE_RINGS] = {&session->microphone, &session->stops, &session->events, &session->sound};
     dpf_result result = DPF_OK;
     for (uint32_t i = 0u; (i < (uint32_t)DPF_WIRE_RINGS) && (result == DPF_OK); i++) {
         result = dpf_arena_ring(&session->arena, i, rings[i]);
+        if ((result == DPF_OK) && !small(rings[i])) result = DPF_BAD;
         if (result == DPF_OK) {
             result = (i < (uint32_t)DPF_WIRE_EVENTS) ? dpf_ring_attach_producer(rings[i], DPF_WIRE_CLIENT)
                                                      : dpf_ring_attach_consumer(rings[i], 0u, DPF_WIRE_CLIENT);
@@ -104,7 +116,7 @@ void dpf_fw_session_send(dpf_fw_session *session, uint32_t slot, uint32_t genera
 
 bool dpf_fw_session_take(dpf_fw_session *session, dpf_ring *ring, dpf_descriptor *message) {
     dpf_result result = DPF_CORRUPT;
-    for (uint32_t i = 0u; (i < ring->count) && (result == DPF_CORRUPT); i++) {
+    for (uint32_t i = 0u; (i < (uint32_t)CORRUPT_MOST) && (result == DPF_CORRUPT); i++) {
         result = dpf_ring_receive(ring, DPF_WIRE_CLIENT, message);
         if (result == DPF_CORRUPT) session->corrupt++;
     }

@@ -25,7 +25,7 @@ typedef struct dpf_fw_session {
     uint32_t full;    /* times that there was no room */
 } dpf_fw_session;
 
-/* Takes the client's ports. DPF_CORRUPT, DPF_BAD, DPF_STALE or DPF_TAKEN when it is no session's. */
+/* Takes the client's ports. DPF_CORRUPT, DPF_BAD, DPF_STALE or DPF_TAKEN when it is no session's, or one of enormous rings. */
 dpf_result dpf_fw_session_open(dpf_fw_session *session, void *base, uint64_t nbytes, uint64_t key);
 
 /* Sound of an epoch below it is stopped. */
@@ -42,7 +42,7 @@ void dpf_fw_session_send(dpf_fw_session *session, uint32_t slot, uint32_t genera
                          uint64_t captured_ns);
 
 /* The oldest message of the events' or the sound's ring, leased; false when there is none. What is corrupt is passed over and
- * counted, a ringful at most. */
+ * counted, a few at most. */
 bool dpf_fw_session_take(dpf_fw_session *session, dpf_ring *ring, dpf_descriptor *message);
 
 /* Whether a piece of sound may be read as samples. */

@@ -5,6 +5,7 @@
  */
 #include "dpf/table.h"
 #include "firmware_rig.h"
+#include "session.h"
 
 static int16_t ramp[DPF_FW_BLOCK];
 
@@ -203,6 +204,32 @@ static void test_stop_without_a_session(void) {
     }
 }
 
+/* An arena that is no session's, of every kind, is refused; and one whose rings no tick has time to search. */
+static void test_other_arenas(void) {
+    static const char NAMES[2][DPF_NAME_BYTES] = {"client", "server"};
+    for (uint32_t rings = 3; rings <= 5; rings++) {
+        dpf_link_spec links[5];
+        dpf_fw_session session;
+        uint64_t nbytes, key;
+        memset(links, 0, sizeof links);
+        for (uint32_t i = 0; i < rings; i++) {
+            links[i] = (dpf_link_spec){.producer = i < 2 ? 0 : 1, .places = 1, .consumer = {i < 2 ? 1 : 0}, .policy = DPF_POLICY_FAIL,
+                                       .slots = rings == 4 && i == 1 ? 4096 : 4, .slot_bytes = 64};
+            snprintf(links[i].name, sizeof links[i].name, "ring%u", i);
+        }
+        dpf_arena_spec spec = {.name = "other", .stages = NAMES, .links = links, .stage_count = 2, .link_count = rings, .requests = 1, .page = 4096};
+        void *base = new_arena(&spec, &nbytes);
+        dpf_arena arena;
+        CHECK(dpf_arena_open(base, nbytes, &arena) == DPF_OK);
+        CHECK(dpf_fw_session_open(&session, base, nbytes, 1 << 16) == (rings == 4 ? DPF_STALE : DPF_BAD)); /* no such request */
+        CHECK(dpf_requests_open(&arena.requests, 3, 1, &key) == DPF_OK);
+        CHECK(dpf_fw_session_open(&session, base, nbytes, key) == DPF_BAD);
+        memset(base, 7, 64);
+        CHECK(dpf_fw_session_open(&session, base, nbytes, key) == DPF_CORRUPT);
+        free(base);
+    }
+}
+
 static void publish(void *map, const uint16_t weights[2]) {
     static uint16_t table[1 << 8];
     static const char *const NAMES[2] = {"a", "b"};
@@ -264,6 +291,7 @@ int main(void) {
     test_own_voice();
     test_echo();
     test_stop_without_a_session();
+    test_other_arenas();
     test_route();
     rig_end();
     printf("firmware: ok\n");
