@@ -38,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("recipe", type=Path, help="the YAML file that names models and pipeline")
     parser.add_argument("-o", "--out", type=Path, required=True, help="the package to write")
-    parser.add_argument("--board", action="append", help="board id; may be given more than once (default: host)")
+    parser.add_argument(
+        "--board", action="append", metavar="ID[:DEVICE]",
+        help="board id; with a device of it every model must go there; may be given more than once (default: host)",
+    )  # fmt: skip
     parser.add_argument(
         "--mode", choices=["exact", "fast"], help="arithmetic of language models; default: the recipe's"
     )
@@ -88,11 +91,13 @@ def _in_place_of(out: Path) -> Iterator[Path]:
 def _build(recipe: Recipe, out: Path, args: argparse.Namespace, keys: Sequence[PrivateKey]) -> int | None:
     """Compile, run and sign; how many golden outputs agree here, None when no target runs here."""
     from dpfedge.compiler.emit import compile_package
+    from dpfedge.compiler.placing import stages_of
     from dpfedge.compiler.targets import plan_targets
     from dpfedge.seal.bake import bake_prefixes
 
     boards, registry = args.board or ["host"], Registry.load()
-    with compile_progress(recipe, len(plan_targets(boards, registry)), quiet=args.json) as progress:
+    plans = plan_targets(boards, registry, stages_of([model.name for model in recipe.models], recipe.pipeline))
+    with compile_progress(recipe, len(plans), quiet=args.json) as progress:
         compile_package(
             recipe,
             out,

@@ -106,6 +106,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{name}: {state}, {report.get('requests', 0)} requests, pid {report['pid']}"
     yield f"  {place}"
     yield from (f"  package {line}" for line in dict.fromkeys(_packages(report["processes"])))
+    yield from (f"  {line}" for line in _placed(report["processes"]))
     yield from (f"  {line}" for line in _built(report))
     yield from (f"  {line}" for line in _degraded(report.get("degrade") or {}))
     yield from _table([_COLUMNS, *(_cells(process) for process in report["processes"])])
@@ -119,6 +120,17 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     for link, counters in (report.get("links") or {}).items():
         if lost := {key: counters[key] for key in ("dropped", "corrupt") if counters.get(key)}:
             yield f"  link {link}: {', '.join(f'{count} {key}' for key, count in lost.items())}"
+
+
+def _placed(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Which stages run on which device, and those that run on a slower one than the board has."""
+    devices: dict[str, list[str]] = {}
+    for process in processes:
+        if place := process.get("placed"):
+            devices.setdefault(f"{place['device']} by {place['target']}", []).append(process["name"])
+            if place.get("degraded"):
+                yield f"{process['name']}: degraded: {place['degraded']}"
+    yield from (f"on {device}: {', '.join(stages)}" for device, stages in devices.items())
 
 
 def _built(report: Mapping[str, Any]) -> Iterator[str]:

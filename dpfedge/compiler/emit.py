@@ -7,7 +7,7 @@ same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,7 @@ from dpfedge.compiler.companions import companions
 from dpfedge.compiler.families import Imported, Options
 from dpfedge.compiler.formats import Form
 from dpfedge.compiler.golden import make_cases, write_cases
+from dpfedge.compiler.placing import Placing, stages_of
 from dpfedge.compiler.recipe import ModelSource, Recipe
 from dpfedge.compiler.sbom import SBOM, Material, bill, material
 from dpfedge.compiler.sources import ModelFilesFound, find_files
@@ -51,8 +52,11 @@ def compile_package(
     on_download: Callable[[str, int, int], None] | None = None,
     bake: Bake | None = None,
 ) -> None:
-    """Write the package of `recipe` for `boards` to `out`. `mode` overrules the recipe's; `bake` computes prefixes."""
-    plans = plan_targets(boards, registry)
+    """Write the package of `recipe` for `boards` to `out`. `mode` overrules the recipe's; `bake` computes prefixes.
+
+    `boards`: ids, or `ID:DEVICE`. Unsupported where a model cannot go to the devices that a board places it on.
+    """
+    plans = plan_targets(boards, registry, stages_of([source.name for source in recipe.models], recipe.pipeline))
     models: dict[str, Any] = {}
     licences: list[dict[str, Any]] = []
     golden: list[dict[str, Any]] = []
@@ -64,18 +68,16 @@ def compile_package(
             files = find_files(source, recipe.path.parent, on_download)
             options = Options(mode or source.mode or "fast", source.context)
             variants = Variants(source, files.paths, options, progress)
-            first = variants.in_form(variants.form(targets[0].plan)).imported
+            first = variants.first(plans)
             models[source.name] = _model(writer, source, files, first)  # numbers and assets are the same in every form
             licences += _licences(writer, source, files)
             materials.append(_material(source, files))
-            for target in targets:
-                imported = variants.of(target.plan, target.backend)
-                progress(f"{source.name}: lower for {target.plan.id}")
-                target.add(writer, source.name, imported)
+            _offer(writer, source, variants, targets, progress)
             if figures := variants.figures():
                 models[source.name]["config"]["formats"] = figures
             progress(f"{source.name}: golden values")
-            golden += _golden(writer, source, variants, targets)
+            golden += _golden(writer, source, variants, [target for target in targets if source.name in target.models])
+        targets = [target for target in targets if target.models]
         records = [target.record() for target in targets]
         if bake is not None:
             here = look(registry=registry)
@@ -95,6 +97,26 @@ def compile_package(
                 "golden": golden,
             }
         )
+
+
+def _offer(
+    writer: PackageWriter, source: ModelSource, variants: Variants, targets: Sequence[_Target], progress: Progress
+) -> None:
+    """Lower a model for the targets that take it; Unsupported when nothing else may after a refusal."""
+    placing = Placing(source.name, source.where)
+    for target in sorted(targets, key=lambda one: placing.depth(one.plan.spot, one.plan.chains)):
+        spot, chains = target.plan.spot, target.plan.chains
+        if not placing.asks(spot, chains):
+            continue
+        try:
+            imported = variants.of(target.plan, target.backend)
+            progress(f"{source.name}: lower for {target.plan.id}")
+            target.add(writer, source.name, imported)
+        except Unsupported as error:
+            placing.refuse(spot, chains, error)
+            continue
+        placing.take(spot)
+        target.note(source.name, placing.decisions(spot, chains))
 
 
 def _compiler() -> dict[str, str]:
@@ -135,10 +157,12 @@ def _golden(
         for target in members:
             target.note_golden(source.name, notes)
         if len(users) == 1:
-            return write_cases(writer, source.name, cases)
-        title = f"{form.title}.{number}" if coarse else form.title
-        records += write_cases(writer, source.name, cases, title, [target.plan.id for target in members])
-    return records
+            records = write_cases(writer, source.name, cases)
+        else:
+            title = f"{form.title}.{number}" if coarse else form.title
+            records += write_cases(writer, source.name, cases, title, [target.plan.id for target in members])
+    # a target that has only graphs of fixed shape may lack the graph they stand for
+    return [record for record in records if any(target.answers(record) for target in targets)]
 
 
 def _material(source: ModelSource, files: ModelFilesFound) -> Material:
@@ -218,10 +242,21 @@ class _Target:
         self.decisions.setdefault((f"memory={_mib(2 * weights + imported.memory_bytes)}", rule), []).append(model)
         self.memory += 2 * weights + imported.memory_bytes
 
+    def note(self, model: str, decisions: Iterable[tuple[str, str]]) -> None:
+        """Add what was decided on a model."""
+        for decision in decisions:
+            self.decisions.setdefault(decision, []).append(model)
+
     def note_golden(self, model: str, notes: Mapping[str, tuple[str, str]]) -> None:
         """Add what was decided on golden values, graph by graph."""
         for name, decision in notes.items():
             self.decisions.setdefault(decision, []).append(f"{model}.{name}")
+
+    def answers(self, record: Mapping[str, Any]) -> bool:
+        """Whether a golden record holds for one of its graphs."""
+        return (
+            record.get("target") in (None, self.plan.id) and record["graph"] in self.models[record["model"]]["graphs"]
+        )
 
     def record(self) -> dict[str, Any]:
         """The target as the manifest keeps it."""

@@ -7,7 +7,7 @@ Each form is made and measured once, whatever the number of targets that share i
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from dpfedge.compiler.graph_formats import in_form
 from dpfedge.compiler.quality import Quality, decoder_quality, graphs_quality
 from dpfedge.compiler.recipe import ModelSource
 from dpfedge.compiler.targets import TargetPlan
+from dpfedge.errors import Unsupported
 
 __all__ = ["Variant", "Variants"]
 
@@ -61,6 +62,16 @@ class Variants:
             variant.imported, self._source.buckets, dynamic=_dynamic(plan, backend), where=self._source.where
         )
         return replace(fixed, decisions=notes)
+
+    def first(self, plans: Sequence[TargetPlan]) -> Imported:
+        """The model in the form of the first target that has one, without buckets; Unsupported when none has."""
+        errors = []
+        for plan in plans:
+            try:
+                return self.in_form(self.form(plan)).imported
+            except Unsupported as error:
+                errors.append(error)
+        raise errors[0]
 
     def in_form(self, form: Form) -> Variant:
         """The model in one form, without buckets."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfedge.config.units import bytes_per_second, duration_ms, size_bytes
-from dpfedge.errors import BoardError
+from dpfedge.errors import BoardError, ConfigError
 from dpfedge.hardware.boardfile import board_data, match_terms, own_folder
 from dpfedge.hardware.probe import Machine
 
@@ -62,7 +62,8 @@ class Board:
     match: Mapping[str, Any]
     devices: tuple[BoardDevice, ...]
     placement: Mapping[str, Mapping[str, Any]]
-    """Kind of stage → `threads`, `cores`, `nice`, `fifo`, `spin_ns`, `isolation`, as far as given."""
+    """Kind of stage → `threads`, `cores`, `nice`, `fifo`, `spin_ns`, `isolation`, as far as given; and `device`: ids of
+    the devices that may take its model, the preferred one first."""
     memory_bytes: int | None
     """Main memory of the smallest module that matches."""
     bandwidth: int | None
@@ -127,13 +128,14 @@ def _nearest(id: str, files: Mapping[str, Path]) -> str | None:
 def read_board(path: Path) -> Board:
     """The board in one file, checked against `boards/_schema.yaml`."""
     data = board_data(path)
+    ids = [item["id"] for item in data["devices"]]
     return Board(
         id=path.stem,
         title=data["title"],
         vendor=data["vendor"],
         match=data["match"],
         devices=tuple(_device(item) for item in data["devices"]),
-        placement={stage: _place(item) for stage, item in data["placement"].items()},
+        placement={stage: _place(item, ids, f"{path}: placement.{stage}") for stage, item in data["placement"].items()},
         memory_bytes=size_bytes(data["memory"]) if "memory" in data else None,
         bandwidth=bytes_per_second(data["bandwidth"]) if "bandwidth" in data else None,
         power=data.get("power", {}),
@@ -155,9 +157,15 @@ def _device(item: Mapping[str, Any]) -> BoardDevice:
     )
 
 
-def _place(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    place = {key: value for key, value in item.items() if key != "spin"}
-    return place | {"spin_ns": round(duration_ms(item["spin"]) * 1e6)} if "spin" in item else place
+def _place(item: Mapping[str, Any], ids: Sequence[str], where: str) -> Mapping[str, Any]:
+    place = {key: value for key, value in item.items() if key not in ("spin", "device")}
+    if "spin" in item:
+        place["spin_ns"] = round(duration_ms(item["spin"]) * 1e6)
+    if "device" in item:
+        place["device"] = tuple([item["device"]] if isinstance(item["device"], str) else item["device"])
+        if unknown := [id for id in place["device"] if id not in ids]:
+            raise ConfigError("the board has no such device", where=where, found=unknown[0], allowed=", ".join(ids))
+    return place
 
 
 def match_board(board: Board, machine: Machine) -> Match:

@@ -282,11 +282,13 @@ class Engine:
         def held(pid: int) -> dict[str, int]:
             return memory_of(pid) if memory else {}
 
+        placed = self.plan.placed()
         stages = {
             name: {
                 "state": state.state, "pid": state.pid, "restarts": state.restarts, "load_ms": state.load_ms,
                 "warm_ms": state.warm_ms, "facts": dict(state.facts), "process": state.unit,
-                "refused": list(state.refused), "failure": state.error and dict(state.error), **held(state.pid),
+                "refused": list(state.refused), "failure": state.error and dict(state.error),
+                "placed": placed.get(name), **held(state.pid),
             }
             for name, state in self.supervisor.stages.items()
         }  # fmt: skip

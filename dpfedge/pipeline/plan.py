@@ -101,6 +101,19 @@ class Plan:
         models = {node.name: node.model for node in self.graph.stages}
         return {name: self.bound.devices[models[name]] for name in self.heaviest_first()}
 
+    def placed(self) -> dict[str, dict[str, str | None]]:
+        """Stage → `target`, `backend`, `device` of its model, and why it is `degraded`, for the stages that have one."""
+        if self.bound is None:
+            return {}
+        found, models = {}, {node.name: node.model for node in self.graph.stages}
+        for name in self.heaviest_first():
+            place = self.bound.places[models[name]]
+            found[name] = {
+                "target": place.target.id, "backend": place.backend.name, "device": place.device.id,
+                "degraded": place.degraded,
+            }  # fmt: skip
+        return found
+
     def heaviest_first(self) -> list[str]:
         """Stages by the size of their weights: the one that takes longest to load begins first."""
         if self.bound is None:

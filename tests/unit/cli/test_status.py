@@ -77,6 +77,19 @@ def test_status__of_what_was_built_on_the_device(capsys: Output, monkeypatch: py
     assert lines[4:6] == ["  seal v: refused: driver: …", "  llm: baked prefix of llm: refused: …"]
 
 
+def test_status__of_where_stages_run(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each device with its stages, and the stage that an operator let run on less."""
+    slow = {"target": "cpu-v3", "backend": "cpu", "device": "cpu:0", "degraded": "cpu instead of: target gpu: …"}
+    fast = {"target": "gpu", "backend": "cuda", "device": "cuda:0", "degraded": None}
+    row = TOLD["stages"]["llm"]
+    stages = {"llm": {**row, "placed": fast}, "voice": {**row, "placed": slow}}
+    monkeypatch.setattr(status, "ask", lambda server: {**TOLD, "stages": stages})
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.splitlines()[4:7] == [
+        "  voice: degraded: cpu instead of: target gpu: …", "  on cuda:0 by gpu: llm", "  on cpu:0 by cpu-v3: voice",
+    ]  # fmt: skip
+
+
 def test_status__of_links_in_a_file(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without memfds goes on saying so."""
     for sealed, lines in ((True, 0), (False, 1)):

@@ -18,7 +18,7 @@ from made_gguf import VOCABULARY, llama_file
 from made_graphs import relative
 from onnx import TensorProto, helper
 
-from dpfedge.backend.api import Budget, GraphView, LoweredGraph, LowerRequest
+from dpfedge.backend.api import Budget, Capabilities, Device, GraphView, LoweredGraph, LowerRequest
 from dpfedge.backend.registry import Registry
 from dpfedge.compiler.emit import compile_package
 from dpfedge.compiler.recipe import load_recipe
@@ -232,7 +232,7 @@ def test_compile_package__forms_differ_by_target(folder: Path, monkeypatch: pyte
         TargetPlan(id, "cpu", kind, arch, frozenset(), (), ())
         for id, kind, arch in (("cpu", "cpu.x86_64", "x86-64-v3"), ("gpu", "gpu.nvidia", "sm_87"))
     ]
-    monkeypatch.setattr("dpfedge.compiler.emit.plan_targets", lambda boards, registry: plans)
+    monkeypatch.setattr("dpfedge.compiler.emit.plan_targets", lambda *_: plans)
     manifest = open_package(compiled(folder)).manifest
     records = {(record.model, record.target, record.section) for record in manifest.golden}
 
@@ -266,3 +266,90 @@ def test_compile_package__tolerances_follow_the_targets_arithmetic(
     assert ["llm.llm: golden=rel_l2≤0.01", "arithmetic in 16-bit floats"] in [
         list(d) for d in manifest.targets[0].decisions
     ]
+
+
+class FakeGpu(CpuBackend):
+    """A stand-in that lowers for GPUs as the CPU does, but refuses some graphs; it has no device."""
+
+    def __init__(self, *refuses: str, dynamic: bool = True) -> None:
+        self.name, self._refuses, self._dynamic = "rocm", refuses, dynamic  # type: ignore[misc]
+
+    def capabilities(self, device: Device) -> Capabilities:
+        return replace(super().capabilities(device), dynamic_shapes=self._dynamic)
+
+    def lower(self, request: LowerRequest) -> LoweredGraph:
+        if request.name in self._refuses:
+            raise Unsupported("an operator it lacks", where=f"graph {request.name}", found="LSTM")
+        return super().lower(replace(request, arch="x86-64-v3"))
+
+
+def placed(folder: Path, gpu: FakeGpu, *boards: str) -> Package:
+    """The recipe compiled for boards with that GPU."""
+    registry = Registry()
+    registry.add(CpuBackend())
+    registry.add(gpu)
+    compile_package(load_recipe(folder / "tiny.yaml"), folder / "placed.dpfbin", boards=boards, registry=registry)
+    return open_package(folder / "placed.dpfbin")
+
+
+def held(package: Package) -> list[tuple[str, list[str]]]:
+    """Backend and models of each target."""
+    return [(target.backend, sorted(target.models)) for target in package.manifest.targets]
+
+
+def test_compile_package__each_model_for_its_device(folder: Path) -> None:
+    """The vad is placed on the CPU by the board file; the llm goes to the GPU, and to the CPU for who allows that."""
+    package = placed(folder, FakeGpu(), "mi300x")
+
+    assert held(package) == [("rocm", ["llm"]), ("cpu", ["llm", "vad"])]
+    gpu, cpu = ([choice for choice, _ in target.decisions] for target in package.manifest.targets)
+    assert "llm: device=gpu" in gpu
+    assert [choice for choice in cpu if "device=" in choice] == ["vad: device=cpu"]
+
+
+def test_compile_package__what_the_accelerator_refuses_runs_on_the_cpu(folder: Path) -> None:
+    """By decision, with the reason; a target that took no model is left out, and so is its plugin's version."""
+    package = placed(folder, FakeGpu("llm.llm"), "mi300x", "mi325x")
+
+    assert held(package) == [("cpu", ["llm", "vad"])]
+    decisions = dict(package.manifest.targets[0].decisions)
+    assert decisions["llm: device=cpu, not gpu"] == (
+        "board mi300x, mi325x: rocm refuses it: graph llm.llm: an operator it lacks; found LSTM"
+    )
+    assert b"dpfedge-rocm" not in bytes(package.section("sbom.cdx.json"))
+
+
+def test_compile_package__a_device_that_is_demanded(folder: Path) -> None:
+    """`--board ID:DEVICE` is strict: all models there, or an error and no file."""
+    assert held(placed(folder, FakeGpu(), "mi300x:gpu")) == [("rocm", ["llm", "vad"]), ("cpu", ["llm", "vad"])]
+    (folder / "placed.dpfbin").unlink()
+    with pytest.raises(
+        Unsupported, match=r"board mi300x: graph llm\.llm: gpu cannot take the model, .*--board mi300x:gpu"
+    ):
+        placed(folder, FakeGpu("llm.llm"), "mi300x:gpu")
+    assert not (folder / "placed.dpfbin").exists()
+
+
+def test_compile_package__fixed_shapes_where_the_recipe_has_buckets(folder: Path) -> None:
+    """A device that needs fixed shapes gets the buckets of a model that has them; the one without goes to the CPU.
+
+    Golden values are of the graph that the buckets stand for, so only the CPU's target has some.
+    """
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    for name in ("net", "open"):
+        (folder / name).mkdir()
+        (folder / name / "net.onnx").write_bytes(model.SerializeToString())
+    rows = ["net: {family: onnx, source: \"folder:net\", licence: MIT, buckets: {n: [2, 8]}}",
+            "open: {family: onnx, source: \"folder:open\", licence: MIT}"]  # fmt: skip
+    (folder / "tiny.yaml").write_text('name: tiny\nversion: "1"\nmodels:\n  ' + "\n  ".join(rows) + "\n")
+    package = placed(folder, FakeGpu(dynamic=False), "mi300x")
+
+    assert held(package) == [("rocm", ["net"]), ("cpu", ["net", "open"])]
+    assert sorted(package.manifest.targets[0].models["net"].graphs) == ["main@n-2", "main@n-8"]
+    assert "the backend needs fixed shapes" in dict(package.manifest.targets[1].decisions)["open: device=cpu, not gpu"]
+    assert {(record.model, record.graph) for record in package.manifest.golden} == {("net", "main"), ("open", "main")}

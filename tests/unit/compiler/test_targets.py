@@ -104,3 +104,27 @@ def test_whitelist__exact_level() -> None:
     assert plan.whitelist(exact=True)[2:4] == [["arch", "x86-64-v3"], ["not", ["arch", "x86-64-v4"]]]
     assert ["not", ["arch", "x86-64-v4"]] not in plan.whitelist()
     assert len(replace(plan, arch="x86-64-v4").whitelist(exact=True)) == 4
+
+
+def test_plan_targets__stages_on_their_devices() -> None:
+    """A device that some model is placed on has a target, others are unused; the CPU's target has them all."""
+    models = {"vad": ("decoder",), "llm": ("llm",)}
+    plans = plan_targets(["orin"], registry_of("cpu", "jetson"), models)
+
+    assert [(plan.backend, plan.arch) for plan in plans] == [("jetson", "sm_87"), ("cpu", "armv8.2-a")]
+    assert {model: [step.device for step in steps] for model, steps in plans[0].chains["orin"].items()} == {
+        "vad": ["cpu"], "llm": ["gpu", "cpu"],
+    }  # fmt: skip
+    assert ("board orin: dla unused", "no model is placed on it") in plans[-1].decisions
+
+
+def test_plan_targets__boards_that_place_models_alike_share_a_target() -> None:
+    """Boards on one device, or on the CPU alone, are other targets: each holds the same models on all its boards."""
+    models = {"vad": ("decoder",), "llm": ("llm",)}
+    registry = registry_of("cpu", "rocm")
+    shared = plan_targets(["mi300x", "mi325x"], registry, models)
+    apart = plan_targets(["mi300x", "mi325x:gpu"], registry, models)
+
+    assert [plan.boards for plan in shared] == [("mi300x", "mi325x")] * 2
+    assert [plan.boards for plan in apart] == [("mi300x",), ("mi325x",), ("mi300x", "mi325x")]
+    assert [plan.backend for plan in plan_targets(["mi300x:cpu"], registry, models)] == ["cpu"]

@@ -243,3 +243,21 @@ def test_auto__reads_a_changed_board_again(tmp_path: Path, record: Record, monke
     file.symlink_to("nowhere")
     with pytest.raises(ConfigError, match=r"mine\.yaml: the file cannot be read; found No such file"):
         find_board("auto", machine)
+
+
+@pytest.mark.parametrize(("written", "device"), [("gpu", ("gpu",)), ("[gpu]", ("gpu",))])
+def test_board__stage_on_a_device(folder: Path, written: str, device: tuple[str, ...]) -> None:
+    """One id or several of the board's own devices."""
+    (folder / "mine.yaml").write_text(BOARD.replace("nice: -5", f"device: {written}"))
+
+    assert load_board("mine").placement["llm"]["device"] == device
+
+
+def test_board__stage_on_a_device_it_has_not(folder: Path) -> None:
+    """A misspelt device is an error of the board file."""
+    (folder / "mine.yaml").write_text(BOARD.replace("nice: -5", "device: [gpu, cpu]"))
+
+    with pytest.raises(
+        ConfigError, match=r"mine\.yaml: placement\.llm: the board has no such device; found cpu; allowed gpu"
+    ):
+        load_board("mine")

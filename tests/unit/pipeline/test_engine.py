@@ -374,6 +374,7 @@ def test_status__tells_of_every_part(engine: Engine) -> None:
     status = engine.status()
 
     assert status["stages"]["llm"]["state"] == "starting"
+    assert status["stages"]["llm"]["placed"] is None
     assert status["seal"] == {"path": None, "stale": ["why"]}
     assert status["server"]["pid"] == os.getpid()
     assert status["links"]["source.llm"]["sent"] == 0

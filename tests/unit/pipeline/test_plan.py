@@ -60,3 +60,28 @@ def test_file__that_is_wrong(tmp_path: Path, old: str, new: str, words: str) -> 
     board: Any = SimpleNamespace(placement={})
     with pytest.raises(ConfigError, match=words):
         Plan.of_file(_file(tmp_path, TEXT.replace(old, new)), board, None)
+
+
+def test_placed__each_stage_by_its_model() -> None:
+    """The heaviest stage first, and a stage without a model nowhere; nothing without a package."""
+    graph = {"g": SimpleNamespace(weights=("w",))}
+
+    def place(target: str, degraded: str | None = None) -> Any:
+        models = {"vad": SimpleNamespace(graphs=graph), "llm": SimpleNamespace(graphs=graph)}
+        made = SimpleNamespace(id=target, models=models)
+        device, backend = SimpleNamespace(id=f"{target}:0"), SimpleNamespace(name=target)
+        return SimpleNamespace(target=made, backend=backend, device=device, degraded=degraded)
+
+    nodes = [SimpleNamespace(name=name, model=model) for name, model in (("ears", "vad"), ("io", ""), ("brain", "llm"))]
+    bound = SimpleNamespace(
+        package=SimpleNamespace(find=lambda name: SimpleNamespace(size=1)),
+        places={"llm": place("gpu"), "vad": place("cpu", "why")},
+    )  # fmt: skip
+    board: Any = SimpleNamespace(placement={})
+    plan = Plan("toy", SimpleNamespace(stages=nodes), board, {}, bound)  # type: ignore[arg-type]
+
+    assert plan.placed() == {
+        "ears": {"target": "cpu", "backend": "cpu", "device": "cpu:0", "degraded": "why"},
+        "brain": {"target": "gpu", "backend": "gpu", "device": "gpu:0", "degraded": None},
+    }
+    assert Plan("toy", SimpleNamespace(stages=nodes), board, {}).placed() == {}  # type: ignore[arg-type]
