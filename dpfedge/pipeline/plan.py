@@ -102,7 +102,7 @@ class Plan:
         return {name: self.bound.devices[models[name]] for name in self.heaviest_first()}
 
     def placed(self) -> dict[str, dict[str, str | None]]:
-        """Stage → `target`, `backend`, `device` of its model, and why it is `degraded`, for the stages that have one."""
+        """Stage → `target`, `backend` and `device` of its model, and why it is `degraded`, for stages with a model."""
         if self.bound is None:
             return {}
         found, models = {}, {node.name: node.model for node in self.graph.stages}
