@@ -33,6 +33,7 @@ from dpfedge_opencl.ops.windows import Window, window
 __all__ = ["Planes", "channels_of_tile", "over", "pack_taps", "planes", "positions_of_tile"]
 
 _ALIGN = 16
+_ITEM = 400  # cycles
 _GROUPS = ((4, 16), (8, 8), (2, 32), (1, 64))
 """Rows and positions of a work-group on a GPU."""
 _FEW = (1, 4, 9, 12)
@@ -46,9 +47,16 @@ def channels_of_tile(arch: str, channels: int) -> int:
     return 8 if arch.startswith("x86-64") and (channels % 8 in (0, 5, 6, 7) or channels > 28) else 4
 
 
-def positions_of_tile(rows: int, lanes: int, count: int) -> int:
-    """Vectors of an item: as many as accumulators fit into registers, of those the number that wastes least."""
-    return min(range(_most(rows, lanes), 0, -1), key=lambda vectors: divided(count, vectors * lanes) * vectors)
+def positions_of_tile(rows: int, lanes: int, count: int, depth: int) -> int:
+    """Vectors of an item, for `count` positions that are sums of `depth` products: those with the least cycles.
+
+    A CPU does two products of vectors a cycle, or two loads, and waits four cycles for a sum; an item has its price."""
+
+    def cycles(vectors: int) -> float:
+        each = max(rows * vectors, rows + vectors, 8) / 2
+        return divided(count, vectors * lanes) * (each * depth + _ITEM)
+
+    return min(range(_most(rows, lanes), 0, -1), key=cycles)
 
 
 def _most(rows: int, lanes: int) -> int:
@@ -189,7 +197,11 @@ def _convolve(
     read = _read(to, found, names[0], batch[0] * batch[1], most)
     count = (found.result[0] - 1) * read.row + found.result[1]
     shape = (batch[0] * groups, out, channels, *found.kernel, count)
-    usual = (positions_of_tile(rows, lanes, count), int(out * math.prod(found.kernel) > count), *_GROUPS[0])
+    usual = (
+        positions_of_tile(rows, lanes, count, channels * math.prod(found.kernel)),
+        int(out * math.prod(found.kernel) > count),
+        *_GROUPS[0],
+    )
     vectors, across, *group = tuned(to.facts, node, "conv", shape, _candidates(to, usual, _most(rows, lanes)))
     tile = vectors * lanes
     numbers = (

@@ -96,7 +96,10 @@ def _spread_out(
     high, wide = divided(result[0] + top, sh), divided(result[1] + left, sw)
     grid = (high + jh - 1, wide + jw - 1)
     count, out = (high - 1) * grid[1] + wide, node.attrs["channels"] // groups
-    tile, across = positions_of_tile(rows, lanes, count) * lanes, int(out * jh * jw > count)
+    tile, across = (
+        positions_of_tile(rows, lanes, count, shape[1] // groups * jh * jw) * lanes,
+        int(out * jh * jw > count),
+    )
     read = planes(to, names[0], shape[0] * shape[1], _two(shape[2:], 1), (jh - 1, jw - 1), grid, (1, 1), tile)
     made = kernel(
         "conv", "conv", to.facts, BIAS=int(biased), MR=rows, NR=tile // lanes, V=lanes, PHASED=1, FEW=1, BORDER=0,
