@@ -3,7 +3,7 @@
 //
 // B is packed as [N / (NR * V)][K / 4][NR * V columns][4 bytes], signed (unsigned codes less 128), columns past N and
 // rows past K being zero. Sums are exact, so their order is free.
-// Options: MR, NR, V, SIGNED_A, ZEROS_B, BIAS, FLOATS, EXTRA_LOAD, EPILOGUE; TYPE, AXIS_ZERO (to and from floats).
+// Options: MR, NR, V, SIGNED_A, SIGNED_DOT, ZEROS_B, BIAS, FLOATS, EXTRA_LOAD, EPILOGUE; TYPE, AXIS_ZERO (to and from floats).
 
 #if CPU
 typedef VI VIU __attribute__((aligned(4)));
@@ -15,9 +15,11 @@ typedef int int_any __attribute__((aligned(1)));
 #define LOAD4(p) as_int(vload4(0, p))
 #endif
 
-// Four products of an unsigned byte of `a` and a signed byte of each lane of `b`, added to the lanes of `acc`
+// Four products of a byte of `a`, unsigned (SIGNED_DOT: signed), and a signed byte of each lane of `b`, added to `acc`
 inline VI dot4(VI acc, const int a, const VI b) {
-#if CPU && V == 16 && defined(__AVX512VNNI__)
+#if SIGNED_DOT
+    return dot_lanes(acc, a, b);
+#elif CPU && V == 16 && defined(__AVX512VNNI__)
     return __builtin_ia32_vpdpbusd512(acc, (VI)(a), b);
 #elif CPU && V == 8 && defined(__AVX512VNNI__) && defined(__AVX512VL__)
     return __builtin_ia32_vpdpbusd256(acc, (VI)(a), b);
@@ -29,6 +31,12 @@ inline VI dot4(VI acc, const int a, const VI b) {
     return acc + (b >> 24) * (int)x.s3;
 #endif
 }
+
+#if SIGNED_DOT
+#define BYTE(x) (char)(x)
+#else
+#define BYTE(x) (x)
+#endif
 
 #ifdef MR
 // C = epilogue((A - a_zero) * (B - b_zero) * a_scale * b_scale + bias), or the sums as ints (FLOATS 0)
@@ -45,7 +53,8 @@ __kernel void bytes_gemm(TENSOR(a), TENSOR(b), TENSOR(a_scale), TENSOR(a_zero), 
 #pragma unroll
         for (int j = 0; j < NR; j++) acc[i][j] = (VI)(0);
     }
-    const int flip = SIGNED_A ? (int)0x80808080 : 0, whole = K / 4;
+    // bytes of the other signedness are 128 away from what the dot product takes, and so is their zero
+    const int flip = SIGNED_A != SIGNED_DOT ? (int)0x80808080 : 0, whole = K / 4;
     for (int k = 0; k < whole; k++) {
         VI y[NR];
 #pragma unroll
@@ -71,15 +80,15 @@ __kernel void bytes_gemm(TENSOR(a), TENSOR(b), TENSOR(a_scale), TENSOR(a_zero), 
         }
     }
 #if SIGNED_A
-    const int zero = AS(const char, a_zero)[0] + 128;
+    const int zero = AS(const char, a_zero)[0] + (SIGNED_DOT ? 0 : 128);
 #else
-    const int zero = AS(const uchar, a_zero)[0];
+    const int zero = AS(const uchar, a_zero)[0] - (SIGNED_DOT ? 128 : 0);
 #endif
 #pragma unroll
     for (int i = 0; i < MR; i++) {
 #if ZEROS_B
         int sum = 0;
-        for (int k = 0; k < K; k++) sum += row[i][k] ^ (flip & 255);
+        for (int k = 0; k < K; k++) sum += BYTE(row[i][k] ^ (flip & 255));
 #endif
 #pragma unroll
         for (int j = 0; j < NR; j++) {

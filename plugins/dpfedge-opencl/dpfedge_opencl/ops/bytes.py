@@ -24,6 +24,7 @@ from dpfedge_opencl.ops.source import (
     launch,
     own_and_extras,
     panel_of,
+    signed_dot,
     tensors,
     tuned,
     vector,
@@ -135,7 +136,8 @@ class ByteProduct:
         rows, *group = tuned(to.facts, node, "bytes", (m, attrs["N"], attrs["K"]), tiles(to.facts, m))
         made = kernel(
             "bytes", "bytes_gemm", to.facts, MR=rows, NR=attrs["panel"] // lanes, V=lanes, ZEROS_B=attrs["zeros"],
-            SIGNED_A=int(to.value(names[0]).dtype == "i8"), BIAS=int(bool(names[7])),
+            SIGNED_DOT=signed_dot(to.facts), SIGNED_A=int(to.value(names[0]).dtype == "i8"),
+            BIAS=int(bool(names[7])),
             FLOATS=int(node.op != "MatMulInteger"), **epilogue_options(node, "last", lanes),
         )  # fmt: skip
         arguments = tensors([name or names[0] for name in (*names, node.outputs[0])])

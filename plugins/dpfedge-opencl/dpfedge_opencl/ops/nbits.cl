@@ -20,9 +20,11 @@ typedef VI VIU __attribute__((aligned(4)));
 #define LOADVI(p) CAT(vload, V)(0, p)
 #endif
 
-// Four products of an unsigned byte of `a` and a signed byte of `x`, added to each lane of `acc`
+// Four products of a code of `a` and a signed byte of `x`, added to each lane of `acc`
 inline VI dot4(VI acc, const VI a, const int x) {
-#if CPU && V == 16 && defined(__AVX512VNNI__)
+#if SIGNED_DOT
+    return dot_lanes(acc, x, BITS == 4 ? a : a ^ (int)0x80808080); // codes of 8 bits less MIDDLE, which is 128
+#elif CPU && V == 16 && defined(__AVX512VNNI__)
     return __builtin_ia32_vpdpbusd512(acc, a, (VI)(x));
 #elif CPU && V == 8 && defined(__AVX512VNNI__) && defined(__AVX512VL__)
     return __builtin_ia32_vpdpbusd256(acc, a, (VI)(x));
@@ -95,7 +97,9 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
             const VF product = CAT(convert_float, V)(dot[i]);
 #endif
             acc[i] = product * (scale * AS(const float, steps)[at]) + acc[i];
+#if BITS == 4 || !SIGNED_DOT
             acc[i] = scale * (-(float)MIDDLE * AS(const float, sums)[2 * at]) + acc[i];
+#endif
 #if OFFSETS
             acc[i] = LOADV(O) * AS(const float, sums)[2 * at + 1] + acc[i];
 #endif

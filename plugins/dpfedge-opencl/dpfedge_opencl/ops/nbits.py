@@ -23,6 +23,7 @@ from dpfedge_opencl.ops.source import (
     kernel,
     launch,
     own_and_extras,
+    signed_dot,
     tensors,
     tuned,
     vector,
@@ -109,7 +110,8 @@ class MatMulNBits:
         prepared = _rounded(to, node, own[0], m, offsets)
         made = kernel(
             "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, V=lanes,
-            INT8=attrs["bytes"], OFFSETS=int(offsets), ROWS=1, ZEROS=0, INDEX="int",
+            INT8=attrs["bytes"], OFFSETS=int(offsets), SIGNED_DOT=signed_dot(to.facts),
+            ROWS=1, ZEROS=0, INDEX="int",
             **epilogue_options(node, "last", lanes),
         )  # fmt: skip
         names = (own[0], *prepared, *own[1:3], own[3] if offsets else own[2], *extras, node.outputs[0])

@@ -10,6 +10,9 @@
 #ifndef FP16
 #define FP16 0
 #endif
+#ifndef SIGNED_DOT
+#define SIGNED_DOT 0
+#endif
 #ifndef WEIGHTS_HALF
 #define WEIGHTS_HALF 0
 #endif
@@ -77,6 +80,31 @@ typedef VF NARROWV;
 #define LOADW(p) LOADV(p)
 #define WEIGHT_AT(p, i) ((p)[i])
 #endif
+#endif
+
+#if SIGNED_DOT
+// acc + the four products of signed bytes of a and b; devices that have no instruction for it do the same in steps
+#if defined(cl_khr_integer_dot_product) && defined(__opencl_c_integer_dot_product_input_4x8bit_packed)
+#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
+#define DOT_BYTES(acc, a, b) ((acc) + dot_4x8packed_ss_int(as_uint(a), as_uint(b)))
+#elif defined(cl_arm_integer_dot_product_accumulate_int8)
+#pragma OPENCL EXTENSION cl_arm_integer_dot_product_accumulate_int8 : enable
+#define DOT_BYTES(acc, a, b) arm_dot_acc(as_char4(a), as_char4(b), acc)
+#else
+inline int dot_bytes(const int acc, const char4 a, const char4 b) {
+    return acc + (int)a.s0 * b.s0 + (int)a.s1 * b.s1 + (int)a.s2 * b.s2 + (int)a.s3 * b.s3;
+}
+#define DOT_BYTES(acc, a, b) dot_bytes(acc, as_char4(a), as_char4(b))
+#endif
+
+inline VI dot_lanes(const VI acc, const int a, const VI b) {
+    int sum[V], other[V];
+    CAT(vstore, V)(acc, 0, sum);
+    CAT(vstore, V)(b, 0, other);
+#pragma unroll
+    for (int l = 0; l < V; l++) sum[l] = DOT_BYTES(sum[l], a, other[l]);
+    return CAT(vload, V)(0, sum);
+}
 #endif
 
 // The sum of a vector's lanes, halves first

@@ -26,6 +26,7 @@ __all__ = [
     "launch",
     "own_and_extras",
     "panel_of",
+    "signed_dot",
     "spread",
     "tensors",
     "tuned",
@@ -68,6 +69,11 @@ def panel_of(arch: str) -> int:
     if arch.startswith("x86-64"):
         return 32 if arch == "x86-64-v4" else 16
     return 8
+
+
+def signed_dot(facts: Facts) -> int:
+    """Whether a kernel multiplies signed bytes by a GPU's dot product; CPUs have an unsigned one of their own."""
+    return int(facts.int8_dot and not facts.cpu)
 
 
 def tuned(

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dpfedge_opencl.ops.bytes import packed_bytes
-from made_flavours import BOTH, agree, floats, one
-from made_graphs import Array
+from made_flavours import BOTH, agree, answers, floats, one
+from made_graphs import Array, right
 
 RANDOM = np.random.default_rng(3)
 
@@ -24,6 +24,15 @@ def test_matmul_integer__is_exact(kind: str, rows: int, k: int, flavour: str) ->
     feeds = {"a": _codes(rows, k, kind=kind)}
     constants = {"w": _codes(k, 45, kind=kind), "az": np.array(7, kind), "wz": _codes(45, kind=kind)}
     agree(one("MatMulInteger", feeds, constants), flavour, feeds, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["u1", "i1"])
+def test_matmul_integer__by_the_dot_product_of_a_gpu(kind: str) -> None:
+    """Signed bytes only; its steps in plain C here, as PoCL has neither of the two extensions."""
+    feeds = {"a": _codes(5, 33, kind=kind)}
+    constants = {"w": _codes(33, 45, kind=kind), "az": np.array(7, kind), "wz": _codes(45, kind=kind)}
+    made = one("MatMulInteger", feeds, constants)
+    assert np.array_equal(answers(made, "mali", feeds, int8_dot=True)["y0"], right(made, **feeds)["y0"])
 
 
 @pytest.mark.parametrize("flavour", BOTH)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dpfedge_opencl.ops.nbits import blocks_of, codes_of
-from made_flavours import BOTH, agree, floats, one
+from made_flavours import BOTH, agree, answers, floats, one
 from made_graphs import Array
 
 
@@ -43,6 +43,8 @@ def test_matmul_nbits__rounds_where_it_may(bits: int, rows: int) -> None:
     )  # fmt: skip
     agree(made, "wide", feeds, 1e-2)
     agree(made, "mali", feeds, 1e-5)  # no feature: products of floats
+    found = answers(made, "mali", feeds, frozenset({"int8_dot"}), int8_dot=True)["y0"]
+    np.testing.assert_allclose(found, answers(made, "wide", feeds)["y0"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("flavour", BOTH)
