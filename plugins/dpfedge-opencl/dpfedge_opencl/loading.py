@@ -7,6 +7,7 @@ It compiles no program; the first run with a shape does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def load_on(view: GraphView, runtime: Runtime, budget: Budget, store: Store | No
     """The executable of `view` on a device that is open, with the programs of `store`."""
     where = f"graph {view.name}"
     found = graphs.read(view.code, where)
-    facts = runtime.facts
+    facts = runtime.facts if store is None else replace(runtime.facts, tuning=store.tuning)
 
     def planned(shapes: Mapping[str, tuple[int, ...]], shared: frozenset[tuple[str, str]]) -> Plan:
         return specialise(found, shapes, shared, facts)

@@ -58,7 +58,7 @@ class Mapped:
     def __init__(self, context: Handle, queue: Handle, where: str) -> None:
         self.context, self._queue, self.where, self.copied = context, queue, where, 0
 
-    def wrap(self, array: Array, *, write: bool) -> Span:
+    def wrap(self, array: Array, *, write: bool, address: int | None = None) -> Span:
         """Memory of the driver's with a copy of the array."""
         block = self.allocate(array.nbytes)
         block.span.keep = block

@@ -59,8 +59,8 @@ class Memory(Protocol):
     copied: int
     """Bytes copied between the caller's memory and the device's so far."""
 
-    def wrap(self, array: Array, *, write: bool) -> Span:
-        """The caller's array for kernels, which may `write` it."""
+    def wrap(self, array: Array, *, write: bool, address: int | None = None) -> Span:
+        """The caller's array for kernels, which may `write` it; `address` is its own, if that is known."""
 
     def allocate(self, size: int) -> Block:
         """Memory for arenas and outputs, aligned to a page."""
@@ -99,9 +99,10 @@ class InPlace:
     def __init__(self, context: Handle, where: str) -> None:
         self._context, self._where, self.copied = context, where, 0
 
-    def wrap(self, array: Array, *, write: bool) -> Span:
+    def wrap(self, array: Array, *, write: bool, address: int | None = None) -> Span:
         """The array from the page it begins in: kernels may begin at any element, memory objects not."""
-        address = int(array.__array_interface__["data"][0])
+        if address is None:
+            address = int(array.__array_interface__["data"][0])
         offset = address % _PAGE
         return Span(self._object(address - offset, offset + max(1, array.nbytes), write), offset, array)
 

@@ -135,7 +135,11 @@ class Native:
 
     def buffer(self, context: Handle, flags: int, size: int, address: int | None, where: str) -> Handle:
         """A memory object."""
-        return self._made("clCreateBuffer", where, "clReleaseMemObject", context.value, flags, size, address)
+        code = ctypes.c_int()  # not by `_made`: each run with new memory comes here
+        made = self.clCreateBuffer(context.value, flags, size, address, ctypes.byref(code))
+        if code.value:
+            check(code.value, "clCreateBuffer", where)
+        return Handle(made, self.clReleaseMemObject)
 
     def program(self, context: Handle, device: int, source: str | bytes, options: str, where: str) -> Handle:
         """A built program, from text or from what the driver made of it before."""

@@ -25,8 +25,9 @@ class Port:
 
     def __init__(self, array: Array, memory: Memory) -> None:
         self.array = array
-        self.place = (int(array.__array_interface__["data"][0]), array.nbytes)
-        self.span: Span = memory.wrap(array, write=array.flags.writeable)
+        address = array.__array_interface__["data"][0]
+        self.place = (address, array.nbytes)
+        self.span: Span = memory.wrap(array, write=array.flags.writeable, address=address)
 
 
 class Ports:
@@ -35,10 +36,12 @@ class Ports:
     def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], memory: Memory, where: str) -> None:
         self.inputs = {spec.name: spec for spec in inputs}
         self.outputs = {spec.name: spec for spec in outputs}
+        self._dtypes = {spec.name: spec.numpy for spec in (*inputs, *outputs)}
         self._memory, self._where = memory, where
         self.read: dict[str, Port] = {}
         self.fixed: dict[str, Port] = {}
         self.made: dict[str, Port] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._spare: dict[str, Port] = {}
         self._written: dict[tuple[int, int], str] = {}
         self.changes = 0
@@ -51,8 +54,9 @@ class Ports:
         if bound is not None and bound.array is array:
             return
         self._check(self.inputs, name, array)
-        if bound is None or bound.array.shape != array.shape:
+        if self._shapes.get(name) != array.shape:
             self._check_dims(self.inputs[name], array)
+            self._shapes[name] = array.shape
             self.same_plan = False
         self._replace(name, Port(array, self._memory))
 
@@ -103,7 +107,7 @@ class Ports:
                         allowed=shape,
                     )  # fmt: skip
             elif fresh or (made := self.made.get(name)) is None or made.array.shape != shape:
-                self.made[name] = Port(np.empty(shape, self.outputs[name].numpy), self._memory)
+                self.made[name] = Port(np.empty(shape, self._dtypes[name]), self._memory)
                 self.changes += 1
 
     def written(self, name: str) -> Port:
@@ -113,8 +117,8 @@ class Ports:
     def carry(self, output: str, input: str) -> None:
         """An output becomes an input; where both are ours, two memories take turns."""
         port = self.written(output)
-        bound = self.read.get(input)
-        if bound is None or bound.array.shape != port.array.shape:
+        if self._shapes.get(input) != port.array.shape:
+            self._shapes[input] = port.array.shape
             self.same_plan = False
         if output not in self.fixed:
             spare = self._spare.get(output)
@@ -127,7 +131,6 @@ class Ports:
         """Let go of inputs, and of outputs, which are the caller's from now on."""
         self.made.clear()
         self.read.clear()
-        self.same_plan = False
 
     def no_port(self, name: str, ports: Mapping[str, TensorSpec]) -> BackendError:
         """The error for a name that is no port."""
@@ -136,7 +139,7 @@ class Ports:
     def _check(self, ports: Mapping[str, TensorSpec], name: str, array: Array) -> None:
         if name not in ports:
             raise self.no_port(name, ports)
-        if array.dtype != ports[name].numpy or not array.flags.c_contiguous:
+        if array.dtype != self._dtypes[name] or not array.flags.c_contiguous:
             raise BackendError(
                 "array does not fit the port", where=f"{self._where}: {name}",
                 found=f"{array.dtype}, contiguous {array.flags.c_contiguous}",

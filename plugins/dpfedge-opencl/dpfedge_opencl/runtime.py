@@ -24,6 +24,8 @@ __all__ = ["NativeDevice", "Runtime", "native_device", "open_runtime"]
 
 _open: dict[str, Runtime] = {}
 _lock = threading.Lock()
+_before_fork: set[Runtime] = set()
+os.register_at_fork(after_in_child=lambda: _before_fork.update(_open.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Runtime:
     """One context on one device."""
 
     def __init__(self, device: NativeDevice, memory: str | None = None) -> None:
-        self.device, self.pid, self.native = device, os.getpid(), native()
+        self.device, self.native = device, native()
         self.facts, self.where = device.facts, f"device {device.name}"
         made, where = self.native, self.where
         self.context: Handle = driver(lambda: made.context(device.handle, where), "clCreateContext", where)
@@ -58,9 +60,9 @@ class Runtime:
 
     def check_process(self) -> None:
         """BackendError in a child of the process that made the context."""
-        if os.getpid() != self.pid:
+        if self in _before_fork:
             raise BackendError(
-                "an OpenCL context does not survive a fork", where=self.where, found=f"made by process {self.pid}",
+                "an OpenCL context does not survive a fork", where=self.where, found=f"made before process {os.getpid()}",
                 remedy="load the graph in the process that runs it",
             )  # fmt: skip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sealing: a graph is run with the package's own samples, and the programs that took are kept as the driver made them.
+"""Sealing: a graph is tuned and run with the package's own samples, and the programs that took are kept as compiled.
 
 Drivers specialise a program when it first runs (PoCL: per work-group size), so it is run before it is taken.
 """
@@ -7,15 +7,24 @@ Drivers specialise a program when it first runs (PoCL: per work-group size), so 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dpfedge.backend.api import Array, Budget, Device, GraphView, Identity
+from dpfedge_opencl import graph as graphs
 from dpfedge_opencl import sealed
 from dpfedge_opencl.loading import load_on
-from dpfedge_opencl.runtime import open_runtime
+from dpfedge_opencl.plan import Plan
+from dpfedge_opencl.runtime import Runtime, open_runtime
+from dpfedge_opencl.specialise import specialise
+from dpfedge_opencl.tune import Stopwatch, tune
 
 __all__ = ["identity", "samples", "seal"]
+
+_TUNING_S = 20.0
+"""What trying kernels may take for one sample of one graph."""
 
 
 def identity(device: Device, version: str) -> Identity:
@@ -27,13 +36,16 @@ def identity(device: Device, version: str) -> Identity:
 
 
 def seal(view: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequence[Array]] | None:
-    """The programs of `view`; None when nothing can be run: a graph with dynamic sizes and without samples."""
+    """The programs of `view` and what its kernels were tuned to; None when nothing can be run: a graph with dynamic
+    sizes and without samples."""
     feeds = samples(view)
     if not feeds:
         return None
     runtime = open_runtime(device)
+    tuning = _tuned(view, runtime, feeds)
+    store = sealed.Store({}, tuning, runtime.memory.name)
     with runtime.programs.used() as keys:
-        executable = load_on(view, runtime, budget)
+        executable = load_on(view, runtime, budget, store)
         try:
             for one in feeds:
                 executable.run(one)
@@ -41,8 +53,22 @@ def seal(view: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequen
             executable.close()
     if not keys:
         return None
-    data = sealed.write(runtime.programs.binaries(keys, f"graph {view.name}"), {}, runtime.memory.name)
+    data = sealed.write(runtime.programs.binaries(keys, f"graph {view.name}"), tuning, runtime.memory.name)
     return {sealed.SEALED: [np.frombuffer(data, np.uint8)]}
+
+
+def _tuned(view: GraphView, runtime: Runtime, feeds: Sequence[Mapping[str, Array]]) -> dict[str, Any]:
+    """What is better than the usual for the samples' shapes, on this device."""
+    graph, watch = graphs.read(view.code, f"graph {view.name}"), Stopwatch(runtime)
+    found: dict[str, Any] = {}
+    for one in feeds:
+        shapes = {name: array.shape for name, array in one.items()}
+
+        def plan(tuning: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] = shapes) -> Plan:
+            return specialise(graph, shapes, frozenset(), replace(runtime.facts, tuning=tuning))
+
+        found |= tune(plan, watch, _TUNING_S)
+    return found
 
 
 def samples(view: GraphView) -> Sequence[Mapping[str, Array]]:

@@ -81,7 +81,7 @@ class Stream:
         self._runtime, self._native, self._where = runtime, runtime.native, where
         self._queue = runtime.queue()
         self.handle = ctypes.c_void_p(self._queue.value)
-        self._signals = (_Signal(), _Signal())
+        self._signal = _Signal()
         self._seconds = hang_seconds()
         self._size, self._measured = _FEWEST, 0
         self.cancelled = False
@@ -106,24 +106,23 @@ class Stream:
 
     def _run(self, work: Sequence[Window]) -> None:
         waiting: Window | None = None
-        signals = self._signals
         for window in work:
             if self.cancelled:
                 break
             try:
-                self._enqueue(window, signals[0])
+                self._enqueue(window)
             finally:
                 if waiting is not None:
-                    self._await(waiting, signals[1])
+                    self._await(waiting)
                     waiting = None
-            waiting, signals = window, (signals[1], signals[0])
+            waiting = window
         if waiting is not None:
-            self._await(waiting, signals[1])
+            self._await(waiting)
 
     def _recover(self) -> None:
         """After an error: wait for what is in the queue, which may still signal what nobody waits for."""
-        _lost.append(self._signals)
-        self._signals = (_Signal(), _Signal())
+        _lost.append(self._signal)
+        self._signal = _Signal()
         if self._broken is None:
             try:
                 driver(lambda: self._native.clFinish(self._queue.value), "clFinish", self._where)
@@ -135,23 +134,30 @@ class Stream:
         if self.cancelled:
             raise RunCancelled("the run was cancelled", where=self._where)
 
-    def _enqueue(self, window: Window, signal: _Signal) -> None:
-        enqueue, native = self._native.clEnqueueNDRangeKernel, self._native
+    def _enqueue(self, window: Window) -> None:
+        enqueue = self._native.clEnqueueNDRangeKernel
         for index, call in enumerate(window.calls):
             if code := enqueue(*call):
                 check(code, f"clEnqueueNDRangeKernel of {window.nodes[index]}", self._where)
-        check(native.clSetEventCallback(window.event, 0, signal.function, None), "clSetEventCallback", self._where)
-        check(native.clFlush(self.handle), "clFlush", self._where)
+        if code := self._native.clFlush(self.handle):
+            check(code, "clFlush", self._where)
 
-    def _await(self, window: Window, signal: _Signal) -> None:
+    def _await(self, window: Window) -> None:
+        found = self._told(window)
+        self._native.clReleaseEvent(window.event)
+        if found < 0:
+            raise BackendError(
+                f"a kernel failed on the device, in {window.nodes[0]} … {window.nodes[-1]}", where=self._where,
+                found=f"{status_name(found)} ({found})",
+            )  # fmt: skip
+
+    def _told(self, window: Window) -> int:
+        """The status that the driver tells when the window is done."""
+        signal = self._signal
+        if code := self._native.clSetEventCallback(window.event, 0, signal.function, None):
+            check(code, "clSetEventCallback", self._where)
         if not signal.lock.acquire(timeout=self._seconds):
             _lost.append((self, window))
             self._broken = hung_error(self._where, f"a kernel of {window.nodes[0]} … {window.nodes[-1]}", self._seconds)
             raise self._broken
-        self._native.clReleaseEvent(window.event)
-        if signal.status < 0:
-            where = f"{window.nodes[0]} … {window.nodes[-1]}"
-            raise BackendError(
-                f"a kernel failed on the device, in {where}", where=self._where,
-                found=f"{status_name(signal.status)} ({signal.status})",
-            )  # fmt: skip
+        return signal.status
