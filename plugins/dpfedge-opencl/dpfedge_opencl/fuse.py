@@ -16,6 +16,7 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge.tensors import TensorSpec, dtype_name
 from dpfedge_opencl.fuse_epilogue import give_epilogues
+from dpfedge_opencl.fuse_parts import read_parts
 from dpfedge_opencl.lower_shapes import Shapes, sample_shapes
 from dpfedge_opencl.ops.api import Node
 from dpfedge_opencl.ops.chain import CONTRIBUTED, ELEMENTWISE, chain_attrs
@@ -50,7 +51,7 @@ def fuse(
             made.append(node)
         elif group.at == index:
             made.append(_chain(group, nodes, groups, outputs, shapes, constants, dtypes))
-    return give_epilogues(made, outputs, shapes, dtypes)
+    return read_parts(give_epilogues(made, outputs, shapes, dtypes), outputs, shapes, constants)
 
 
 _OF_ONE = frozenset({"ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"})

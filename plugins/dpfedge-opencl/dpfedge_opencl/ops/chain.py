@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.ops.api import Emitting, Facts, Lowering, Node, Value, op
 from dpfedge_opencl.ops.text import C_TYPES, STEPS, VECTOR_DTYPES, compute, known_step, statements
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
@@ -93,7 +94,10 @@ for _name in (*ELEMENTWISE, *CONTRIBUTED):
 
 @op("Chain")
 class Chain:
-    """Elementwise operators in a row, computed by one kernel."""
+    """Elementwise operators in a row, computed by one kernel.
+
+    `parts` may hold `[operand, start, size]`: of that operand it reads this part of the last axis.
+    """
 
     contents = ()
 
@@ -106,7 +110,12 @@ class Chain:
 
     def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
         """Every output has the shape that all operands broadcast to."""
-        shape = broadcast([value.shape for value in inputs if value is not None]) if inputs else ()
+        shapes = [value.shape for value in inputs if value is not None]
+        for index, start, size in node.attrs.get("parts", ()):
+            if start + size > shapes[index][-1]:
+                raise ValueError(f"a part to {start + size} of {shapes[index][-1]}")
+            shapes[index] = (*shapes[index][:-1], size)
+        shape = broadcast(shapes) if shapes else ()
         return [(dtype, shape) for dtype in _result_dtypes(node.attrs["chain"])]
 
     def emit(self, node: Node, to: Emitting) -> None:
@@ -115,15 +124,29 @@ class Chain:
         count = math.prod(shape)
         if not count:
             return
-        rows, inner, strides, modes = collapse(shape, tuple(to.value(name).shape for name in node.inputs))
+        names, shapes, wholes = _parts(node, to)
+        rows, inner, strides, modes = collapse(shape, shapes, wholes)
         width = _width(node.attrs["chain"], inner, to.facts)
         kernel = _kernel(node.attrs["chain"], width, modes, len(rows))
         columns, group, items = _split(math.prod(rows), inner, width, to.facts)
-        args: list[Tensor | Scalar] = [Tensor(name) for name in (*node.inputs, *node.outputs)]
+        args: list[Tensor | Scalar] = [Tensor(name) for name in (*names, *node.outputs)]
         args += [np.uint32(value) for value in (math.prod(rows), inner, group, columns)]
         args += [np.uint32(size) for size in rows[1:]]
         args += [np.uint32(stride) for one in strides for stride in one]
         to.launch(kernel, args, items, (1, 1) if to.facts.cpu else None)
+
+
+def _parts(node: Node, to: Emitting) -> tuple[list[str], tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """(names, shapes, sizes of the last axis in memory where it is a part) of the operands; parts are views."""
+    names, wholes = list(node.inputs), [0] * len(node.inputs)
+    shapes = [to.value(name).shape for name in names]
+    for index, start, size in node.attrs.get("parts", ()):
+        whole = to.value(node.inputs[index])
+        wholes[index], shapes[index] = whole.shape[-1], (*whole.shape[:-1], size)
+        names[index] = to.scratch(whole.dtype, shapes[index])
+        laid = to.alias(names[index], whole.name, start * DTYPE_BYTES[whole.dtype])
+        assert laid, node.name  # it is computed, see `fuse_parts`
+    return names, tuple(shapes), tuple(wholes)
 
 
 @lru_cache(maxsize=1024)
@@ -135,11 +158,12 @@ def _result_dtypes(chain: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def collapse(
-    shape: tuple[int, ...], operands: tuple[tuple[int, ...], ...]
+    shape: tuple[int, ...], operands: tuple[tuple[int, ...], ...], wholes: tuple[int, ...] = ()
 ) -> tuple[tuple[int, ...], int, tuple[tuple[int, ...], ...], tuple[bool, ...]]:
     """(sizes of the outer axes, innermost size, each operand's strides over the outer axes, whether it is a vector).
 
     Axes of size 1 vanish; neighbours are merged where every operand either has both or is one value along both.
+    `wholes` has the size in memory of the last axis for each operand that is a part of it, else 0; then it stays apart.
     """
     padded = [(1,) * (len(shape) - len(one)) + one for one in operands]
     sizes: list[int] = []
@@ -148,23 +172,26 @@ def collapse(
         if size == 1:
             continue
         mask = tuple(one[axis] != 1 for one in padded)
-        if masks and masks[-1] == mask:
+        if masks and masks[-1] == mask and not (any(wholes) and axis == len(shape) - 1):
             sizes[-1] *= size
         else:
             sizes.append(size)
             masks.append(mask)
     if not sizes:
         return (), 1, tuple(() for _ in operands), tuple(True for _ in operands)
-    strides = tuple(_strides(sizes, [mask[index] for mask in masks]) for index in range(len(operands)))
+    strides = tuple(
+        _strides(sizes, [mask[index] for mask in masks], wholes[index] if wholes else 0)
+        for index in range(len(operands))
+    )
     return tuple(sizes[:-1]), sizes[-1], strides, masks[-1]
 
 
-def _strides(sizes: Sequence[int], has: Sequence[bool]) -> tuple[int, ...]:
+def _strides(sizes: Sequence[int], has: Sequence[bool], whole: int) -> tuple[int, ...]:
     """Elements from one index of an outer axis to the next; 0 along axes that the operand lacks."""
     found, step = [], 1
     for size, there in zip(reversed(sizes), reversed(has), strict=True):
         found.append(step if there else 0)
-        step *= size if there else 1
+        step *= (whole if len(found) == 1 and whole else size) if there else 1
     return tuple(reversed(found))[:-1]
 
 
