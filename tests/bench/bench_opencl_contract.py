@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import json
 import statistics
 import sys
@@ -46,7 +47,7 @@ def plan_of(kernels: int) -> Plan:
     slots = {name: Slot("arena", 256 * index, "f32", (_N,)) for index, name in enumerate(names[1:-1])}
     slots |= {"x": Slot("input", 0, "f32", (_N,), "x"), "y": Slot("output", 0, "f32", (_N,), "y")}
     made = Kernel("affine", SOURCE)
-    pairs = zip(names[:-1], names[1:], strict=True)
+    pairs = itertools.pairwise(names)
     steps = tuple(Launch(made, (Tensor(one), Tensor(two)), (_N,), (_N,), two) for one, two in pairs)
     return Plan(steps, slots, 256 * kernels, {"y": (_N,)})
 

@@ -62,7 +62,7 @@ class Runtime:
         """BackendError in a child of the process that made the context."""
         if self in _before_fork:
             raise BackendError(
-                "an OpenCL context does not survive a fork", where=self.where, found=f"made before process {os.getpid()}",
+                "an OpenCL context does not survive a fork", where=self.where, found=f"process {os.getpid()}",
                 remedy="load the graph in the process that runs it",
             )  # fmt: skip
 
