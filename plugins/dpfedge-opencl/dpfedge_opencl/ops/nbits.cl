@@ -5,7 +5,8 @@
 // block, of 4 bits the low half, the high half being HALF elements further. Scales and offsets are [N / 16][block][16].
 // An item makes V columns (V of 16) of MR rows. INT8: A was rounded to 8 bits per block (`round_blocks`); sums of
 // products are exact then, and offsets multiply the sums of A before it was rounded. Else products of floats.
-// Options: BITS, BLOCK, MR, V, INT8, OFFSETS (0: there are none), EXTRA_LOAD, EPILOGUE.
+// Options: BITS, BLOCK, MR, V, INT8, OFFSETS (0: there are none), LOUD (how many channels have floats), EXTRA_LOAD,
+// EPILOGUE.
 
 #define SUB (BLOCK < 32 ? BLOCK : 32)
 #define HALF (BITS == 4 ? SUB / 2 : 0)
@@ -50,7 +51,8 @@ inline VF code_at(const VI c, const int shift) {
 }
 
 __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TENSOR(w), TENSOR(scales),
-                    TENSOR(offsets), EXTRA_ARGS TENSOR(c), const int M, const int N, const int K) {
+                    TENSOR(offsets), TENSOR(channels), TENSOR(loud), EXTRA_ARGS TENSOR(c), const int M, const int N,
+                    const int K) {
     const int m0 = get_global_id(0) * MR, n0 = get_global_id(1) * V, blocks = K / BLOCK;
     if (m0 >= M || n0 >= N) return;
     const size_t first = (size_t)(n0 / 16) * blocks;
@@ -147,6 +149,17 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
         O += 16;
 #endif
     }
+#if LOUD
+    // channels whose weights no block holds well: floats of their own, by A as it is
+    const int wide = (N + 15) / 16 * 16;
+#pragma unroll
+    for (int j = 0; j < LOUD; j++) {
+        const int k = AS(const int, channels)[j];
+        const VF weight = LOADV(AS(const float, loud) + (size_t)j * wide + n0);
+#pragma unroll
+        for (int i = 0; i < MR; i++) acc[i] = AS(const float, a)[(size_t)row[i] * K + k] * weight + acc[i];
+    }
+#endif
 #pragma unroll
     for (int i = 0; i < MR; i++) {
         const int have = m0 + i < M ? LEAST(V, N - n0) : 0;

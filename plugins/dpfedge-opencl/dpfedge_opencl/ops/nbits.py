@@ -61,15 +61,19 @@ def _by_panel(numbers: Array) -> Array:
 
 @op("com.microsoft.MatMulNBits")
 class MatMulNBits:
-    """A·Wᵀ with W = (codes - zero)·scale."""
+    """A·Wᵀ with W = (codes - zero)·scale.
+
+    What `lower_simplify` makes of an importer's correction are two inputs more: channels of A (6) and the floats [L, N]
+    they are multiplied by besides (7)."""
 
     epilogue = "last"
+    loud = True
 
     def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
         attrs = node.attrs
         bits, block = int(attrs.get("bits", 4)), int(attrs["block_size"])
         given = [lowering.weight(name) is not None for name in own_and_extras(node)[0][1:] if name]
-        if not all(given) or any(own_and_extras(node)[0][4:]):
+        if not all(given) or any(own_and_extras(node)[0][4:6]):
             return "computed codes, g_idx or bias"
         if bits not in (4, 8) or attrs["K"] % block or block > 256:
             return f"bits {bits}, K {attrs['K']}, block_size {block}; it takes 4 or 8 bits and whole blocks"
@@ -92,8 +96,19 @@ class MatMulNBits:
             whole = codes_of(whole, bits)[:, :blocks] if zeros.dtype == np.uint8 else whole
             middle = np.float32(1 << (bits - 1))
             names.append(lowering.add(node, "offsets", _by_panel((middle - whole.astype(np.float32)) * scales)))
+        else:
+            names.append("")
+        names += self._loud(node, own, lowering)
         node.inputs = (own[0], *names, *extras)
         attrs["bytes"] = int(attrs.get("accuracy_level", 0) == 4 and bool({"vnni", "int8_dot"} & lowering.features))
+
+    def _loud(self, node: Node, own: Sequence[str], lowering: Lowering) -> tuple[str, str]:
+        found = lowering.weight(own[7]) if len(own) > 7 else None
+        node.attrs["loud"] = 0 if found is None else len(found)
+        if found is None:
+            return "", ""
+        wide = np.pad(found.astype(np.float32), ((0, 0), (0, -found.shape[1] % _LANES)))
+        return own[6], lowering.add(node, "loud", wide)
 
     def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
         a = need(inputs)
@@ -104,17 +119,18 @@ class MatMulNBits:
         m = math.prod(to.value(own[0]).shape[:-1])
         if not m:
             return
-        offsets, lanes = len(own) > 3, vector(to.facts)
+        offsets, lanes = bool(own[3]), vector(to.facts)
         shape = (m, attrs["N"], attrs["K"], attrs.get("bits", 4))
         rows, *group = tuned(to.facts, node, "nbits", shape, tiles(to.facts, m, 8))
         prepared = _rounded(to, node, own[0], m, offsets)
         made = kernel(
             "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, V=lanes,
-            INT8=attrs["bytes"], OFFSETS=int(offsets), SIGNED_DOT=signed_dot(to.facts),
+            INT8=attrs["bytes"], OFFSETS=int(offsets), LOUD=attrs["loud"], SIGNED_DOT=signed_dot(to.facts),
             ROWS=1, ZEROS=0, INDEX="int",
             **epilogue_options(node, "last", lanes),
         )  # fmt: skip
-        names = (own[0], *prepared, *own[1:3], own[3] if offsets else own[2], *extras, node.outputs[0])
+        more = [name or own[2] for name in own[3:6]]
+        names = (own[0], *prepared, *own[1:3], *more, *extras, node.outputs[0])
         args = [*tensors(names), i32(m), i32(attrs["N"]), i32(attrs["K"])]
         launch(to, made, args, (divided(m, rows), divided(attrs["N"], lanes)), group)
 
@@ -130,7 +146,7 @@ def _rounded(to: Emitting, node: Node, a: str, m: int, offsets: bool) -> tuple[s
     sums = to.scratch("f32", (blocks, 2))
     each = 16 if to.facts.cpu else 1
     made = kernel(
-        "nbits", "round_blocks", to.facts, BITS=8, BLOCK=block, MR=1, INT8=attrs["bytes"], OFFSETS=0, ROWS=each,
+        "nbits", "round_blocks", to.facts, LOUD=0, BITS=8, BLOCK=block, MR=1, INT8=attrs["bytes"], OFFSETS=0, ROWS=each,
         ZEROS=0, INDEX="int", **epilogue_options(Node("", "", (), (), {}), "last", 4),
     )  # fmt: skip
     launch(to, made, [*tensors((a, rounded, steps, sums)), i32(blocks)], (divided(blocks, each),))
@@ -161,8 +177,8 @@ class GatherBlockQuantized:
         zeros = len(node.inputs) > 3 and bool(node.inputs[3])
         count, width = math.prod(at.shape), to.value(node.outputs[0]).shape[-1]
         made = kernel(
-            "nbits", "gather_blocks", to.facts, BITS=node.attrs.get("bits", 4), BLOCK=32, MR=1, INT8=0, OFFSETS=0,
-            ROWS=1, ZEROS=int(zeros), INDEX="long" if at.dtype == "i64" else "int",
+            "nbits", "gather_blocks", to.facts, LOUD=0, BITS=node.attrs.get("bits", 4), BLOCK=32, MR=1, INT8=0,
+            OFFSETS=0, ROWS=1, ZEROS=int(zeros), INDEX="long" if at.dtype == "i64" else "int",
             **epilogue_options(Node("", "", (), (), {}), "last", 4),
         )  # fmt: skip
         names = (*node.inputs[:3], node.inputs[3] if zeros else node.inputs[2], node.outputs[0])

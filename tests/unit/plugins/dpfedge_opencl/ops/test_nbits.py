@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from dpfedge_opencl.ops.nbits import blocks_of, codes_of
 from made_flavours import BOTH, agree, answers, floats, one
-from made_graphs import Array
+from made_graphs import Array, model, port
+from onnx import helper
 
 
 def _weights(n: int, k: int, bits: int, block: int, zeros: bool) -> dict[str, Array]:
@@ -45,6 +46,28 @@ def test_matmul_nbits__rounds_where_it_may(bits: int, rows: int) -> None:
     agree(made, "mali", feeds, 1e-5)  # no feature: products of floats
     found = answers(made, "mali", feeds, frozenset({"int8_dot"}), int8_dot=True)["y0"]
     np.testing.assert_allclose(found, answers(made, "wide", feeds)["y0"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("flavour", BOTH)
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("level", [0, 4])
+def test_matmul_nbits__with_loud_channels(level: int, rows: int, flavour: str) -> None:
+    """What an importer writes as a second product, of sums of blocks and of single channels, is one with the first."""
+    weights = _weights(40, 128, 4, 32, False)
+    sums = np.zeros((128, 7), np.float32)
+    sums[np.arange(128), np.arange(128) // 32] = 1
+    sums[[3, 77, 120], [4, 5, 6]] = 1
+    constants = {**weights, "sums": sums, "more": floats(7, 40, seed=7)}
+    nodes = [
+        helper.make_node(
+            "MatMulNBits", ["a", "w", "s"], ["p"], "p", domain="com.microsoft", K=128, N=40, bits=4, block_size=32,
+            accuracy_level=level,
+        ),
+        helper.make_node("MatMul", ["a", "sums"], ["t"], "t"),
+        helper.make_node("Gemm", ["t", "more", "p"], ["y0"], "y"),
+    ]  # fmt: skip
+    made = model(nodes, [port("a", (rows, 128))], [port("y0", (rows, 40))], constants)
+    agree(made, flavour, {"a": floats(rows, 128, seed=1)}, 1e-2 if level and flavour == "wide" else 1e-5)
 
 
 @pytest.mark.parametrize("flavour", BOTH)
