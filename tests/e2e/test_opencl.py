@@ -37,12 +37,13 @@ def run(*arguments: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def package(demo_key: Path) -> Path:
-    """build/voice-opencl.dpfbin, signed with the demo's key; made when missing."""
+    """build/voice-opencl.dpfbin, signed with the demo's key; made when missing, or older than the plugin."""
     try:
         OpenClBackend().devices(Path("/"))
     except Unavailable as error:
         pytest.skip(f"unavailable: {error}")
-    if not PACKAGE.exists():
+    sources = (path for ending in ("py", "cl") for path in (ROOT / "plugins" / "dpfedge-opencl").rglob(f"*.{ending}"))
+    if not PACKAGE.exists() or PACKAGE.stat().st_mtime < max(path.stat().st_mtime for path in sources):
         run("compile", str(RECIPE), "-o", str(PACKAGE), *BOARD, "--sign", str(demo_key))
     return PACKAGE
 
