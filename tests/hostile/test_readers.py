@@ -117,6 +117,16 @@ def test_whole__accepted_by_both() -> None:
         assert both(cases.encode(part), sections_end=end) == readers.ACCEPTED, sorted(part)
 
 
+def test_models_of_several_targets__accepted_by_both() -> None:
+    """A model for each target, none for a third, and a sidecar that names two devices: nothing new to a reader."""
+    first, second = cases.WHOLE["targets"]
+    split = [first, {**second, "models": {"vad": second["models"]["llm"]}}, {**second, "id": "none", "models": {}}]
+    device = {"kind": "gpu.nvidia", "target2/target": "any", "target2/backend": "cpu", "target2/kind": "cpu.x86_64"}
+    seal = {**cases.WHOLE["seal"], "device": device, "libraries": {"target2/onnxruntime": "1.32"}}
+
+    assert both(whole(targets=split, seal=seal), sections_end=cases.SECTIONS_END) == readers.ACCEPTED
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_changed_values__same_verdict(seed: int) -> None:
