@@ -6,7 +6,7 @@ It reads no sensor; the reckoning is `firmware_bridge/include/dpf/health.h`, the
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 
 from dpfedge import _core
 from dpfedge.errors import UsageError
@@ -20,6 +20,7 @@ STALE_MS = 1000
 
 _ONE = 10000
 _UNKNOWN_MC = -1_000_000
+_COUNT_MOST = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,14 @@ class Sample:
     def numbers(self) -> tuple[int, int, int, int, int, int]:
         """As the C core reckons; UsageError for a share that is none."""
         heat = _UNKNOWN_MC if self.temperature_c is None else _bounded("temperature_c", self.temperature_c, -273, 1000)
-        shares = (_bounded(name, getattr(self, name), 0, 1, _ONE) for name in ("utilisation", "memory_free"))
-        counts = (_bounded(name, getattr(self, name), 0, 1 << 31, 1) for name in ("corrected_errors", "fatal_errors"))
-        return *shares, heat, int(self.throttled), *counts  # type: ignore[return-value]
+        return (
+            _bounded("utilisation", self.utilisation, 0, 1, _ONE),
+            _bounded("memory_free", self.memory_free, 0, 1, _ONE),
+            heat,
+            int(self.throttled),
+            _bounded("corrected_errors", self.corrected_errors, 0, _COUNT_MOST, 1),
+            _bounded("fatal_errors", self.fatal_errors, 0, _COUNT_MOST, 1),
+        )
 
 
 def _bounded(name: str, value: float, least: float, most: float, scale: int = 1000) -> int:
@@ -95,19 +101,29 @@ class Health:
     def take(self, sample: Sample, now_ms: int) -> bool:
         """Judge one sample; whether `healthy` changed."""
         self._expected_ms = now_ms
-        self.score = judged = _core.health_score(sample.numbers(), self._rule)
+        numbers = sample.numbers()
+        self.score = judged = _core.health_score(numbers, self._rule)
         if not self._load:
-            judged = _core.health_score(replace(sample, utilisation=0.0, memory_free=1.0).numbers(), self._rule)
+            judged = _core.health_score((0, _ONE, *numbers[2:]), self._rule)
         return self._step(judged, now_ms, at_once=sample.fatal_errors > 0)
+
+    @property
+    def watched(self) -> bool:
+        """Whether samples are expected."""
+        return self._expected_ms is not None
 
     def watch(self, now_ms: int) -> None:
         """Expect samples from now on."""
         if self._expected_ms is None:
             self._expected_ms = now_ms
 
+    def late(self, now_ms: int) -> bool:
+        """Whether the last sample is too old."""
+        return self._expected_ms is not None and now_ms - self._expected_ms >= STALE_MS
+
     def expire(self, now_ms: int) -> bool:
         """Out when the last sample is too old; whether `healthy` changed. One that nobody samples is left alone."""
-        if self._expected_ms is None or now_ms - self._expected_ms < STALE_MS:
+        if not self.late(now_ms):
             return False
         self.score = 0
         return self._step(0, now_ms, at_once=True)

@@ -94,6 +94,7 @@ class Router:
         self._resting: dict[str, tuple[int, int]] = {}  # name → (until when, its index), oldest first
         self._lock = threading.RLock()
         self._held, self._dirty = 0, False
+        self._sampled: set[str] = set()  # whose health changed since it was packed
         self._packed = bytearray()  # of every index: an entry is packed when it changes, not when it is published
         self._adopt()
         if log is not None:
@@ -150,18 +151,24 @@ class Router:
         with self._lock:
             member = self._member(name)
             if not member.health.take(sample, self._now_ms()):
-                self._pack(member.index, member.entry())
+                self._sampled.add(name)
                 return None
             verb = "healthy again" if member.health.healthy else "not healthy"
             return self._reweighed(member, f"{verb}: health {member.health.score / 10000:.4f}")
 
     def watch(self, name: str) -> None:
         """From now on samples of this instance are expected: without them it goes out."""
+        member = self._members.get(name)
+        if member is not None and member.health.watched:  # nearly always, and then without the lock
+            return
         with self._lock:
             self._member(name).health.watch(self._now_ms())
 
     def expire(self) -> list[Change]:
         """Take out instances whose samples stopped coming; call it as often as samples are due."""
+        with self._lock:
+            if not any(one.health.late(self._now_ms()) for one in self._members.values()):
+                return []
         with self.batch():
             late = [one for one in self._members.values() if one.health.expire(self._now_ms())]
             return [self._reweighed(one, "not healthy: no samples") for one in late]
@@ -263,6 +270,10 @@ class Router:
 
     def _publish(self) -> int:
         self._dirty = False
+        for name in self._sampled:
+            if (member := self._members.get(name)) is not None:  # one that left was packed then
+                self._pack(member.index, member.entry())
+        self._sampled.clear()
         return self.publisher.publish(self.table, self._packed)
 
     def _pack(self, index: int, entry: Entry) -> None:

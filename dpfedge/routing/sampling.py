@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self
 
 from dpfedge.backend.api import Device, Health
-from dpfedge.errors import DpfError
+from dpfedge.errors import BackendError, DpfError
 from dpfedge.hardware.source.aer import read_errors
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing.health import PERIOD_MS, STALE_MS, Sample
@@ -45,8 +45,17 @@ def of_device(backend: Knows, device: Device, root: Root | None = None, pci: Seq
     """
     place, totals = root or Root(), _Totals()
 
+    def ask() -> Health:
+        try:
+            return backend.health(device)
+        except (DpfError, OSError):
+            raise
+        except Exception as error:  # a plugin's defect takes its device out, not the thread that would see it come back
+            what, found = "the plugin fails to tell of its device", f"{type(error).__name__}: {error}"
+            raise BackendError(what, where=device.id, found=found, remedy="report it to the plugin's maker") from error
+
     def look() -> Sample:
-        told = backend.health(device)
+        told = ask()
         corrected = totals.rise("ecc corrected", told.ecc_corrected)
         fatal = totals.rise("ecc uncorrected", told.ecc_uncorrected) + totals.rise("faults", told.faults)
         for address in pci:
@@ -78,11 +87,12 @@ class Sampler:
         """Begins at once. `sources`: instance name → what looks at its device."""
         self.problems: dict[str, str] = {}
         self._router, self._period = router, period_ms / 1000
-        self._ended, self._publish_at = threading.Event(), 0.0
+        self._publish_at = 0.0
         loops = [(name, lambda name=name, source=source: self._look(name, source)) for name, source in sources.items()]
         each = [(f"sample {name}", do, self._period) for name, do in loops]
+        self._gates: list[threading.Lock] = []  # one for each thread, held until the end: to wait at it makes nothing
         self._threads = [
-            threading.Thread(target=self._every, args=(do, period), name=name, daemon=True)
+            threading.Thread(target=self._every, args=(do, period, self._gate()), name=name, daemon=True)
             for name, do, period in [*each, ("sample expiry", self._expire, _EXPIRY_S)]
         ]
         for thread in self._threads:
@@ -90,7 +100,9 @@ class Sampler:
 
     def close(self) -> None:
         """Sample no more; waits a second for looks under way, and leaves one that hangs to itself."""
-        self._ended.set()
+        gates, self._gates = self._gates, []
+        for gate in gates:
+            gate.release()
         until = time.monotonic() + _END_S
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -101,9 +113,15 @@ class Sampler:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _every(self, do: Callable[[], None], period: float) -> None:
+    def _gate(self) -> threading.Lock:
+        gate = threading.Lock()
+        gate.acquire()
+        self._gates.append(gate)
+        return gate
+
+    def _every(self, do: Callable[[], None], period: float, gate: threading.Lock) -> None:
         due = time.monotonic()
-        while not self._ended.wait(max(0.0, due - time.monotonic())):
+        while not gate.acquire(timeout=max(0.0, due - time.monotonic())):
             do()
             due = max(due + period, time.monotonic())  # late looks are not made up for
 

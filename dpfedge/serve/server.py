@@ -6,6 +6,7 @@ It opens no socket, knows no endpoint, and leaves signals to its caller.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -20,11 +21,15 @@ __all__ = ["DRAIN_S", "Server"]
 DRAIN_S = 1.5
 """How long running answers may go on once the server was told to end; with the stages' own end it stays below 5 s."""
 
+_TICK_S = 1.0
 _MESSAGE_MAX_BYTES = 16 << 20  # one realtime event; OpenAI allows 15 MiB of audio in an append
 
 
 class Server(uvicorn.Server):
     """uvicorn, which ends answers with a last event before it ends their connections."""
+
+    _told = False
+    _turning: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     def __init__(self, app: ASGIApp, provider: Provider) -> None:
         super().__init__(
@@ -43,6 +48,27 @@ class Server(uvicorn.Server):
             )
         )
         self._provider = provider
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether it was told to end; from any thread."""
+        return self._told
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        self._told = value
+        if value and self._turning is not None:
+            loop, awake = self._turning
+            with contextlib.suppress(RuntimeError):  # a loop that is closed needs no waking
+                loop.call_soon_threadsafe(awake.set)
+
+    async def main_loop(self) -> None:
+        """Tell connections the date once a second, until the end; uvicorn's own looks ten times as often."""
+        awake = asyncio.Event()
+        self._turning = asyncio.get_running_loop(), awake
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(awake.wait(), _TICK_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -192,7 +192,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "dpfedge/bench/cold.py": ("tests/e2e/test_bench.py", "a process with one statement"),
     "dpfedge/bench/baseline/plain.py": ("tests/bench/peers.py", "imports llama-cpp-python, which only a bench needs"),
     "dpfedge/serve/app.py": ("tests/unit/serve/test_http.py", "the table of endpoints, asked over a socket"),
-    "dpfedge/serve/server.py": ("tests/unit/serve/test_http.py", "uvicorn with settings; its end is tested running"),
     "dpfedge/serve/http/chat.py": ("tests/unit/serve/test_http.py", "an endpoint, asked over a socket"),
     "dpfedge/serve/http/health.py": ("tests/unit/serve/test_http.py", "endpoints, asked over a socket"),
     "dpfedge/serve/http/models.py": ("tests/unit/serve/test_openai.py", "endpoints, asked by the openai client"),

@@ -31,6 +31,7 @@ from dpfedge.backend.api import (
 from dpfedge.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
+    from dpfedge_cpu.health import MachineHealth
     from dpfedge_cpu.session import CpuExecutable
 
 __all__ = ["CpuBackend"]
@@ -45,6 +46,7 @@ class CpuBackend:
     version = "0.1.0"
     abi = ABI
     compares_sealed = True
+    _health: MachineHealth | None = None
 
     def devices(self, sysroot: Path) -> Sequence[Device]:
         """The machine's CPUs as one device, `cpu:0`; Unavailable where onnxruntime would run instructions it lacks."""
@@ -133,9 +135,11 @@ class CpuBackend:
 
     def health(self, device: Device) -> Health:
         """Load average over cores, and available over total memory, of the running machine."""
-        memory = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
-        total, free = (int(memory[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
-        return Health(utilisation=min(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), free_memory=free / total)
+        if self._health is None:
+            from dpfedge_cpu.health import MachineHealth
+
+            self._health = MachineHealth()
+        return self._health.look()
 
 
 def _libc_version() -> str:

@@ -132,3 +132,39 @@ def test_sampler__a_source_that_fails_is_told(router: Router) -> None:
         _soon(lambda: _healthy(router) == "bc")
         answers[0] = GOOD
         _soon(lambda: _healthy(router) == "abc" and "a" not in sampler.problems)
+
+
+def test_of_device__a_plugin_with_a_defect(router: Router) -> None:
+    """Whatever it raises: its device goes out, its thread goes on, and sees it come back."""
+
+    class Defect(Made):
+        broken = True
+
+        def health(self, device: Device) -> Health:
+            return self.absent if self.broken else Health(0.1, 0.9)  # type: ignore[attr-defined, no-any-return]
+
+    backend = Defect()
+    with Sampler(router, {"a": of_device(backend, DEVICE)}, period_ms=5) as sampler:
+        _soon(lambda: _healthy(router) == "bc")
+        assert "AttributeError: 'Defect' object has no attribute 'absent'" in sampler.problems["a"]
+        backend.broken = False
+        _soon(lambda: _healthy(router) == "abc" and not sampler.problems)
+
+
+def test_sampler__publishes_what_was_seen_last(router: Router) -> None:
+    """A look that changes no owner is in the published health by the next publication."""
+    now = [0.5]
+    with Sampler(router, {"a": lambda: Sample(0.0, now[0])}, period_ms=5):
+        _soon(lambda: router.published.health_map()["a"]["health"] == 0.8)
+        now[0] = 1.0
+        _soon(lambda: router.published.health_map()["a"]["health"] == 1.0)
+
+
+def test_sampler__ends_at_once() -> None:
+    """Also one whose threads wait for their next look in a minute, and a second time."""
+    router = Router(Publisher(None, bits=8, capacity=4))
+    router.assign([Instance("a")])
+    sampler = Sampler(router, {"a": lambda: GOOD}, period_ms=60_000)
+    sampler.close()
+    sampler.close()
+    assert not any(thread.is_alive() for thread in sampler._threads)
