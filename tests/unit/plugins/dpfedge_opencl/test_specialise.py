@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -130,3 +133,10 @@ def test_specialise__sizes_that_come_late_reach_the_second_stretch() -> None:
     assert np.frombuffer(data, np.float32).tolist() == [9]
     for count in (3, 9, 3):
         compare(made, x=np.ones(2, np.float32), mask=np.zeros(count, np.float32))
+
+
+def test_specialise__a_board_needs_no_onnx() -> None:
+    """What reads graphs and plans them imports neither the compiler's libraries nor a driver's."""
+    lines = "import sys, dpfedge_opencl.graph, dpfedge_opencl.specialise; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"onnx", "onnxruntime", "pyopencl", "dpfedge_cpu"} & set(found)
