@@ -109,7 +109,9 @@ def _decisions(graph: Graph, source: Source) -> tuple[tuple[str, str], ...]:
     kernels = sum(node.op != SEGMENT and node.name not in graph.host for node in graph.nodes)
     found = [(f"kernels={kernels}", f"{len(source.nodes)} operators, fused where one kernel can compute several")]
     for index, one in enumerate(graph.segments):
-        found.append((f"cpu segment {index}: {len(one.nodes)} operators", one.reason))
+        values = f"{len(one.inputs)} values in, {len(one.outputs)} out"
+        cost = f"costs a wait for the device before it, {values}, over the same memory"
+        found.append((f"cpu segment {index}: {len(one.nodes)} operators", f"{one.reason}; {cost}"))
     if graph.late:
         found.append((f"late={','.join(sorted(graph.late))}", "only values on the device follow from these sizes"))
     return tuple(found)

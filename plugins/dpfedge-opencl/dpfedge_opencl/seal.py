@@ -15,6 +15,7 @@ import numpy as np
 from dpfedge.backend.api import Array, Budget, Device, GraphView, Identity
 from dpfedge_opencl import graph as graphs
 from dpfedge_opencl import sealed
+from dpfedge_opencl.executable import OpenClExecutable
 from dpfedge_opencl.loading import load_on
 from dpfedge_opencl.plan import Plan
 from dpfedge_opencl.runtime import Runtime, open_runtime
@@ -49,12 +50,28 @@ def seal(view: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequen
         try:
             for one in feeds:
                 executable.run(one)
+                _run_in_place(executable, one)
         finally:
             executable.close()
     if not keys:
         return None
     data = sealed.write(runtime.programs.binaries(keys, f"graph {view.name}"), tuning, runtime.memory.name)
     return {sealed.SEALED: [np.frombuffer(data, np.uint8)]}
+
+
+def _run_in_place(executable: OpenClExecutable, feeds: Mapping[str, Array]) -> None:
+    """As a language model's stage does: outputs of fixed size are written into the inputs that are like them, which may
+    take other programs."""
+    free = [spec for spec in executable.inputs if all(isinstance(dim, int) for dim in spec.dims)]
+    call, own = executable.bind(), {name: array.copy() for name, array in feeds.items()}
+    for name, array in own.items():
+        call.set_input(name, array)
+    for output in executable.outputs:
+        like = next((spec for spec in free if (spec.dtype, spec.dims) == (output.dtype, output.dims)), None)
+        if like is not None:
+            free.remove(like)
+            call.set_output(output.name, own[like.name])
+    call.run()
 
 
 def _tuned(view: GraphView, runtime: Runtime, feeds: Sequence[Mapping[str, Array]]) -> dict[str, Any]:

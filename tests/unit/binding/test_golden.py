@@ -15,7 +15,7 @@ from dpfedge.backend.api import Array, Budget, Device
 from dpfedge.binding import Found
 from dpfedge.binding.bind import bind
 from dpfedge.binding.bound import Bound
-from dpfedge.binding.golden import require_golden, run_golden
+from dpfedge.binding.golden import golden_inputs, require_golden, run_golden
 from dpfedge.errors import BackendError
 from dpfedge.hardware.board import load_board
 from dpfedge.package import PackageWriter, open_package
@@ -162,6 +162,16 @@ def test_require_golden__names_what_is_wrong(
 def test_run_golden__outside_the_box_nothing_counts(bound: Callable[..., Bound]) -> None:
     """Values that were not recorded are not compared."""
     assert all(result.passed for result in run_golden(bound(lambda a: a["y"].__setitem__(0, 99.0))))
+
+
+def test_golden_inputs__are_complete(bound: Callable[..., Bound]) -> None:
+    """What a seal may run with: recorded values, and zeros for a cache that was empty."""
+    (feeds,) = golden_inputs(bound(), "m", "g")
+    assert list(feeds) == ["x", "past.0"]
+    assert np.array_equal(feeds["x"], IN)
+    assert feeds["past.0"].shape == CACHE
+    assert not feeds["past.0"].any()
+    assert golden_inputs(bound(), "m", "g")[0]["x"].base is not None  # in the mapped package
 
 
 def test_run_golden__to_map_is_json(bound: Callable[..., Bound]) -> None:

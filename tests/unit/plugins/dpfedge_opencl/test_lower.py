@@ -16,7 +16,9 @@ def test_lower__decides_in_words() -> None:
     """How many kernels, and why something runs on the CPU."""
     nodes = [node("Relu", "x", "r"), node("NonZero", "r", "y")]
     found = lowered(model(nodes, [port("x", ["n"])], [port("y", [1, "m"], "i8")]))
-    assert dict(found.decisions)["cpu segment 0: 1 operators"] == "NonZero: no kernel"
+    assert dict(found.decisions)["cpu segment 0: 1 operators"].startswith(
+        "NonZero: no kernel; costs a wait for the device"
+    )
     assert dict(found.decisions)["kernels=1"]
 
 

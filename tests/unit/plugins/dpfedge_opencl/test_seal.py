@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import numpy as np
-from dpfedge_opencl.seal import samples, seal
-from made_plans import a_device
+from dpfedge_opencl.executable import Graph, OpenClExecutable
+from dpfedge_opencl.plan import Plan
+from dpfedge_opencl.seal import _run_in_place, samples, seal
+from made_plans import a_device, affine_plan, runtime
 
 from dpfedge.backend.api import Budget, GraphView
 from dpfedge.tensors import TensorSpec
@@ -22,6 +24,22 @@ def test_samples__of_the_package_or_zeros() -> None:
     assert samples(_view("n")) == ()
     (zeros,) = samples(_view(2, 3))
     assert zeros["x"].shape == (2, 3)
+
+
+def test_run_in_place__outputs_that_are_like_inputs() -> None:
+    """A cache of fixed size is written where it is read; the caller's sample stays as it was."""
+    shared = []
+
+    def planned(shapes: object, pairs: frozenset[tuple[str, str]]) -> Plan:
+        shared.append(pairs)
+        return affine_plan(8, 1)
+
+    ports = (TensorSpec("x", "f32", (8,)),), (TensorSpec("y", "f32", (8,)),)
+    made = OpenClExecutable(Graph(GraphView("g", memoryview(b""), *ports, {}), planned), runtime())
+    x = np.ones(8, np.float32)
+    _run_in_place(made, {"x": x})
+    assert shared == [{("y", "x")}]
+    assert (x == 1).all()
 
 
 def test_seal__nothing_to_run() -> None:
