@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dpfedge bind`: a package and a board in, the target that runs here, or every refusal, out."""
+"""`dpfedge bind`: a package and a board in, the target of each model that runs here, or every refusal, out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpfedge.package import open_package
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "bind"
-HELP = """Say which target of a package runs here, and why; exit code 3 when none does.
+HELP = """Say which target of a package runs each of its models here, and why; exit code 3 when a model has none.
 
 examples:
   dpfedge bind voice.dpfbin --board host --explain
@@ -28,9 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("package", metavar="PACKAGE", help="a .dpfbin file, or the name of an installed package")
     parser.add_argument("--board", default="auto", metavar="BOARD", help="a board id, or auto (default)")
-    parser.add_argument(
-        "--explain", action="store_true", help="show the whitelist, the compiler's decisions and refusals"
-    )
+    parser.add_argument("--explain", action="store_true", help="show whitelists, the compiler's decisions and refusals")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--sysroot", default="/", metavar="DIR", help="a recorded machine (folder or .tar) instead of this one"
@@ -40,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="BACKEND",
-        help="accept this slower backend; may be repeated",
+        help="accept this slower backend for models whose own is missing; may be repeated",
     )
 
 
