@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from dpfedge_reference import ReferenceBackend
 
-from dpfedge.backend.api import Array, Budget, Capabilities, Device, GraphView
+from dpfedge.backend.api import Array, Budget, Capabilities, Device, GraphView, Identity
 from dpfedge.backend.host import HostBinding, HostExecutable
 from dpfedge.errors import BackendError, Unavailable, Unsupported
 from dpfedge.testing.backend_suite import BackendSuite
@@ -271,3 +271,43 @@ def test_faulty__is_what_it_says() -> None:
     """The errors these tests count on are the contract's."""
     assert issubclass(Unavailable, BackendError)
     assert isinstance(ADD, Case)
+
+
+def test_lists__finds_a_misspelt_name() -> None:
+    """A pattern that fits no test says nothing of the backend."""
+    made, _ = suite(Faulty(lambda binding: None))
+    made.test_lists__name_tests_there_are()
+    type(made).unsupported = {"op/Add/f32": "right", "cancels": "misspelt", "op/Ad/*": "misspelt"}
+
+    with pytest.raises(AssertionError, match=r"no test is called so: cancels, op/Ad/\*; there are .*, cancel,"):
+        made.test_lists__name_tests_there_are()
+
+
+class Forgetful(ReferenceBackend):
+    """What it seals is another model."""
+
+    compares_sealed = False
+
+    def identity(self, device: Device) -> Identity:
+        return Identity({}, {})
+
+    def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequence[Array]]:
+        return {"half": [np.ones(1, np.uint8)]}
+
+    def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
+        loaded = super().load(graph, device, budget)
+        if graph.sealed:
+            compute = loaded._compute
+            assert compute is not None
+            loaded._compute = lambda feeds: [one / 2 for one in compute(feeds)]
+        return loaded
+
+
+def test_seal__finds_other_results() -> None:
+    """With a seal, and only then."""
+    made, device = suite(Forgetful())
+
+    with pytest.raises(AssertionError):
+        made.test_seal__changes_no_bit(device, judged())
+    with pytest.raises(pytest.skip.Exception, match="seals nothing"):
+        suite(ReferenceBackend())[0].test_seal__changes_no_bit(device, judged())
