@@ -20,7 +20,7 @@ from dpfedge_opencl.ops.fill import fill
 from dpfedge_opencl.ops.strided import move
 from dpfedge_opencl.ops.table import pad_table, pick
 
-__all__ = ["Concat", "Expand", "Pad", "Slice", "Split", "Tile", "Transpose"]
+__all__ = ["Concat", "Expand", "Heads", "Pad", "Slice", "Split", "Tile", "Transpose"]
 
 _Shapes = Sequence[tuple[str, tuple[int, ...]]]
 
@@ -55,6 +55,30 @@ class Transpose(Moving):
         steps = [whole[axis] for axis in self._order(node, data)]
         if not _view(to, node, 0, 0, out.shape, steps):
             move(to, data.name, out.name, out.dtype, out.shape, steps, contiguous(out.shape))
+
+
+@op("Heads")
+class Heads(Moving):
+    """A part of the last axis as several axes, in another order: how one product of several projections is parted.
+
+    Attributes: `start` of the part, its `sizes`, and `perm` of all axes. Fusion makes it (`fuse_parts`).
+    """
+
+    def shape(self, node: Node, inputs: Sequence[Value | None]) -> _Shapes:
+        """The sizes in another order."""
+        data = need(inputs)
+        if node.attrs["start"] + math.prod(node.attrs["sizes"]) > data.shape[-1]:
+            raise ValueError(f"a part from {node.attrs['start']} of {data.shape[-1]}")
+        sizes = (*data.shape[:-1], *node.attrs["sizes"])
+        return [(data.dtype, tuple(sizes[axis] for axis in node.attrs["perm"]))]
+
+    def emit(self, node: Node, to: Emitting) -> None:
+        """A walk in the order of the result."""
+        data, out = to.value(node.inputs[0]), to.value(node.outputs[0])
+        whole = (*contiguous(data.shape)[:-1], *contiguous(node.attrs["sizes"]))
+        steps = [whole[axis] for axis in node.attrs["perm"]]
+        if not _view(to, node, 0, node.attrs["start"], out.shape, steps):
+            move(to, data.name, out.name, out.dtype, out.shape, steps, contiguous(out.shape), node.attrs["start"])
 
 
 @op("Slice")

@@ -52,3 +52,20 @@ def test_read_parts__of_an_input_of_the_graph() -> None:
     """It lies in the caller's memory."""
     nodes = [node("Split", "x", "g v", axis=-1, num_outputs=2), node("Mul", "g v", "y")]
     compare(model(nodes, [port("x", ["b", "n", 84])], [port("y", ["b", "n", 42])]), x=X)
+
+
+def test_read_parts__heads_of_several_projections_are_moved_once() -> None:
+    """Queries, keys and values of one product."""
+    nodes = [node("Exp", "x", "a"), node("Split", "a", "q k v", axis=-1, num_outputs=3)]
+    for name in "qkv":
+        nodes += [
+            node("Reshape", f"{name} sizes", f"{name}h"),
+            node("Transpose", f"{name}h", f"{name}t", perm=[0, 2, 1, 3]),
+        ]
+    ports = [port(f"{name}t", [2, 4, "n", 7]) for name in "qkv"]
+    made = model(nodes, [port("x", [2, "n", 84])], ports, {"sizes": np.array([0, 0, 4, 7])})
+    graph = graph_of(made)
+    assert [one.op for one in graph.nodes] == ["Chain", "Heads", "Heads", "Heads"]
+    assert len(plan_of(graph, x=(2, 3, 84)).steps) == 4
+    compare(made, x=X)
+    compare(made, x=X[:, :1].copy())
