@@ -209,8 +209,11 @@ static dpf_result take(dpf_client_ring *one, dpf_descriptor *message) {
         hush(one->bell);
         return result;
     }
-    /* A byte without a message is left of one that came before its byte did; after it there may be a new one. */
-    while (result == DPF_EMPTY && hush(one->bell)) result = dpf_ring_receive(&one->ring, DPF_WIRE_CLIENT, message);
+    /* A byte without a message is left of one that came before its byte did; after it there may be a new one. More such bytes
+     * than messages fit are no server's: it may not keep the caller here. */
+    for (uint32_t i = 0; result == DPF_EMPTY && i < one->ring.capacity && hush(one->bell); i++) {
+        result = dpf_ring_receive(&one->ring, DPF_WIRE_CLIENT, message);
+    }
     return result;
 }
 
@@ -227,20 +230,22 @@ static bool is_stopped(dpf_client *client, const dpf_client_ring *one, const dpf
     return one == &client->rings[DPF_WIRE_SOUND] && dpf_requests_cancelled(&client->arena.requests, client->key, message->turn);
 }
 
+/* The oldest message that was not stopped; DPF_EMPTY also when more than fit at once had to be passed over: look again. */
 static dpf_result take_wanted(dpf_client *client, dpf_client_ring *one, dpf_descriptor *message) {
-    bool awaited = false;
+    bool awaited = false, wanted = false;
     pthread_mutex_lock(&one->lock);
-    dpf_result result = take(one, message);
-    while (result == DPF_CORRUPT || (result == DPF_OK && is_stopped(client, one, message))) {
-        if (result == DPF_OK) {
+    dpf_result result = DPF_CORRUPT;
+    for (uint32_t i = 0; i <= one->ring.capacity && result != DPF_EMPTY && !wanted; i++) {
+        result = take(one, message);
+        wanted = result == DPF_OK && !is_stopped(client, one, message);
+        if (result == DPF_OK && !wanted) {
             awaited |= hand_back(one, message->slot);
             one->skipped++;
         }
-        result = take(one, message);
     }
     pthread_mutex_unlock(&one->lock);
     if (awaited) ring_server(client);
-    return result;
+    return wanted ? DPF_OK : DPF_EMPTY;
 }
 
 /* Sleeps until the ring's bell, the end of the session or the deadline. */

@@ -117,7 +117,8 @@ static PyObject *requests_open(PyObject *object, PyObject *args, PyObject *kwarg
 static PyObject *requests_close(PyObject *object, PyObject *arg) {
     uint64_t key;
     if (!read_key(arg, &key)) return NULL;
-    (void)dpf_requests_close(&((RequestsObject *)object)->table, key); /* closing twice is closing */
+    /* closing twice is closing; who can keep a word from being changed could undo the change as well */
+    (void)dpf_requests_close(&((RequestsObject *)object)->table, key);
     Py_RETURN_NONE;
 }
 
@@ -134,7 +135,7 @@ static PyObject *requests_cancel(PyObject *object, PyObject *args, PyObject *kwa
     uint64_t key, before = DPF_ALL_TURNS;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O", names, &wanted, &turn)) return NULL;
     if (!read_key(wanted, &key) || (turn != NULL && !core_unsigned(turn, "before_turn", UINT32_MAX, &before))) return NULL;
-    (void)dpf_requests_cancel(&self->table, key, (uint32_t)before); /* a stale key is cancelled already */
+    (void)dpf_requests_cancel(&self->table, key, (uint32_t)before); /* a stale key is cancelled already; else as in close */
     ring_all(&self->arena->arena);
     Py_RETURN_NONE;
 }

@@ -48,21 +48,23 @@ dpf_result dpf_requests_close(dpf_requests *table, uint64_t key) {
     dpf_request *place = place_of(table, key);
     if (place == NULL) return DPF_STALE;
     uint64_t word = load(&place->word);
-    do {
+    for (uint32_t i = 0; i < DPF_TRIES; i++) {
         if (!is_live(word, key)) return DPF_STALE;
-    } while (!swap(&place->word, &word, live_word(key) & ~LIVE));
-    return DPF_OK;
+        if (swap(&place->word, &word, live_word(key) & ~LIVE)) return DPF_OK;
+    }
+    return DPF_CORRUPT;
 }
 
 dpf_result dpf_requests_cancel(dpf_requests *table, uint64_t key, uint32_t before_turn) {
     dpf_request *place = place_of(table, key);
     if (place == NULL) return DPF_STALE;
     uint64_t word = load(&place->word);
-    do {
+    for (uint32_t i = 0; i < DPF_TRIES; i++) {
         if (!is_live(word, key)) return DPF_STALE;
         if (before_turn <= low(word)) return DPF_OK;
-    } while (!swap(&place->word, &word, live_word(key) | before_turn));
-    return DPF_OK;
+        if (swap(&place->word, &word, live_word(key) | before_turn)) return DPF_OK;
+    }
+    return DPF_CORRUPT;
 }
 
 bool dpf_requests_cancelled(const dpf_requests *table, uint64_t key, uint32_t turn) {

@@ -224,23 +224,29 @@ bool dpf_ring_leases(const dpf_ring *ring, uint32_t owner, uint32_t slot, uint32
 static bool take_lease(dpf_ring *ring, uint32_t owner, uint32_t slot) {
     DPF_ATOMIC(uint64_t) *lease = &ring->states[slot].lease[ring->place];
     uint64_t now = load(lease);
-    do {
+    for (uint32_t i = 0; i < DPF_TRIES; i++) {
         if ((low(now) != 0 && low(now) != owner) || high(now) == UINT32_MAX) return false;
-    } while (!swap(lease, &now, pack(owner, high(now) + 1)));
-    DPF_STEP();
-    return true;
+        if (swap(lease, &now, pack(owner, high(now) + 1))) {
+            DPF_STEP();
+            return true;
+        }
+    }
+    return false;
 }
 
 dpf_result dpf_ring_release(dpf_ring *ring, uint32_t owner, uint32_t slot) {
     if (slot >= ring->count || owner == 0) return DPF_BAD;
     DPF_ATOMIC(uint64_t) *lease = &ring->states[slot].lease[ring->place];
     uint64_t now = load(lease);
-    do {
+    for (uint32_t i = 0; i < DPF_TRIES; i++) {
         if (low(now) != owner || high(now) == 0) return DPF_STALE;
-    } while (!swap(lease, &now, high(now) == 1 ? 0 : pack(owner, high(now) - 1)));
-    DPF_STEP();
-    freed(ring);
-    return DPF_OK;
+        if (swap(lease, &now, high(now) == 1 ? 0 : pack(owner, high(now) - 1))) {
+            DPF_STEP();
+            freed(ring);
+            return DPF_OK;
+        }
+    }
+    return DPF_CORRUPT;
 }
 
 /* Moves past a descriptor that cannot be used. */

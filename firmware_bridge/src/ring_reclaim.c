@@ -38,7 +38,7 @@ void dpf_ring_detach_consumer(dpf_ring *ring, uint32_t place, uint32_t owner) {
 /* Clears a word of the dead owner; the low half alone decides, so a repeated reclaim finds what is left. */
 static uint32_t clear(DPF_ATOMIC(uint64_t) *word, uint32_t owner, bool keep_high) {
     uint64_t now = load(word);
-    while (low(now) == owner) {
+    for (uint32_t i = 0; i < DPF_TRIES && low(now) == owner; i++) {
         uint32_t freed = keep_high ? 1 : high(now);
         if (swap(word, &now, keep_high ? pack(0, high(now)) : 0)) {
             DPF_STEP();

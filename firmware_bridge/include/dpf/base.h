@@ -36,7 +36,8 @@ typedef enum dpf_result {
     DPF_EMPTY = 1,   /* nothing waits to be received */
     DPF_FULL = 2,    /* no slot, descriptor or request place is free now */
     DPF_STALE = 3,   /* the loan, lease or key ended before (released, reclaimed or of an older generation) */
-    DPF_CORRUPT = 4, /* shared memory holds an impossible value; the bad item was skipped and counted */
+    DPF_CORRUPT = 4, /* shared memory holds an impossible value, or somebody overwrites a word on purpose; a bad message was skipped
+                      * and counted, nothing else was changed */
     DPF_BAD = 5,     /* an argument is out of range; nothing was changed */
     DPF_TAKEN = 6,   /* the port belongs to another owner that was not reclaimed */
     DPF_TIMEOUT = 7, /* a bounded wait ended */
@@ -44,8 +45,9 @@ typedef enum dpf_result {
 } dpf_result;
 
 enum {
-    DPF_LINE = 64,      /* alignment of everything two sides write: one cache line */
-    DPF_NAME_BYTES = 64 /* a name in the directory: UTF-8, NUL-terminated, at most 63 bytes */
+    DPF_LINE = 64,       /* alignment of everything two sides write: one cache line */
+    DPF_NAME_BYTES = 64, /* a name in the directory: UTF-8, NUL-terminated, at most 63 bytes */
+    DPF_TRIES = 64       /* of a call to change a word that few others ever write: losing all of them is no chance, but purpose */
 };
 
 #endif

@@ -10,7 +10,8 @@
  *
  * `waiters` is epoch:16 | count:16. A ringer skips the system call when the count is 0. A sleeper killed in its sleep
  * leaves a count behind, which costs a system call per ring and nothing else; reclaim starts a new epoch, which
- * forgets all counts, and wakes everyone unconditionally: the living count themselves again.
+ * forgets all counts, and wakes everyone unconditionally: the living count themselves again. Who overwrites `waiters` on
+ * purpose can leave a count behind, too: disarm and reset give up after DPF_TRIES.
  * A ringer that dies (or is stopped) between the increment and the wake leaves the sleeper counted, so the next ringer
  * wakes it; when none comes, reclaim does.
  */
@@ -52,17 +53,19 @@ static inline uint32_t dpf_bell_arm(dpf_bell *bell) {
 /* Ends a sleep; does nothing when a reclaim forgot this sleeper meanwhile. */
 static inline void dpf_bell_disarm(dpf_bell *bell, uint32_t epoch) {
     uint32_t now = atomic_load_explicit(&bell->waiters, memory_order_relaxed);
-    while (now >> 16 == epoch && (now & 0xFFFFu) != 0 &&
-           !atomic_compare_exchange_weak_explicit(&bell->waiters, &now, now - 1, memory_order_seq_cst,
-                                                  memory_order_relaxed)) {
+    bool left = false;
+    for (uint32_t i = 0; i < DPF_TRIES && !left && now >> 16 == epoch && (now & 0xFFFFu) != 0; i++) {
+        left = atomic_compare_exchange_weak_explicit(&bell->waiters, &now, now - 1, memory_order_seq_cst, memory_order_relaxed);
     }
 }
 
 /* Forgets every sleeper and rings; the caller must wake all of them whatever the count was. */
 static inline void dpf_bell_reset(dpf_bell *bell) {
     uint32_t now = atomic_load_explicit(&bell->waiters, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&bell->waiters, &now, ((now >> 16) + 1) << 16, memory_order_seq_cst,
-                                                  memory_order_relaxed)) {
+    bool forgotten = false;
+    for (uint32_t i = 0; i < DPF_TRIES && !forgotten; i++) {
+        forgotten = atomic_compare_exchange_weak_explicit(&bell->waiters, &now, ((now >> 16) + 1) << 16, memory_order_seq_cst,
+                                                          memory_order_relaxed);
     }
     atomic_fetch_add_explicit(&bell->value, 1, memory_order_seq_cst);
 }

@@ -8,7 +8,8 @@
  *     word = generation (31 bits) << 33 | live << 32 | cancel_before (32 bits)
  *
  * A closed key is stale for ever (until its place was opened 2^31 times more), and stale counts as cancelled. Any process
- * may call any function; a hostile one can cancel or close every request, nothing else.
+ * may call any function; a hostile one can cancel or close every request, and keep others from cancelling and closing, nothing
+ * else: who overwrites a word on purpose makes a call answer DPF_CORRUPT after DPF_TRIES tries.
  */
 #ifndef DPF_REQUESTS_H
 #define DPF_REQUESTS_H
@@ -41,10 +42,11 @@ DPF_BEGIN_C
 /* Takes a free place: DPF_OK and its key, or DPF_FULL. */
 dpf_result dpf_requests_open(dpf_requests *table, uint32_t urgency, uint64_t now_ns, uint64_t *key);
 
-/* Frees the place; DPF_STALE when the key is not live. */
+/* Frees the place; DPF_STALE when the key is not live; DPF_CORRUPT. */
 dpf_result dpf_requests_close(dpf_requests *table, uint64_t key);
 
-/* Cancels every turn below `before_turn` (DPF_ALL_TURNS: every turn there is). The bound only ever rises. */
+/* Cancels every turn below `before_turn` (DPF_ALL_TURNS: every turn there is). The bound only ever rises.
+ * DPF_STALE when the key is not live, DPF_CORRUPT. */
 dpf_result dpf_requests_cancel(dpf_requests *table, uint64_t key, uint32_t before_turn);
 
 /* Whether the turn was cancelled, or the key is not live. */

@@ -208,7 +208,7 @@ bool dpf_ring_ready(const dpf_ring *ring);
 /* Takes the oldest unread message and a lease on its slot: DPF_OK, DPF_EMPTY or DPF_CORRUPT (one was skipped). */
 dpf_result dpf_ring_receive(dpf_ring *ring, uint32_t owner, dpf_descriptor *descriptor);
 
-/* Ends one lease on a slot. */
+/* Ends one lease on a slot; DPF_STALE when there is none, DPF_CORRUPT when somebody overwrites the lease on purpose. */
 dpf_result dpf_ring_release(dpf_ring *ring, uint32_t owner, uint32_t slot);
 
 /* Whether the owner has a lease on this generation of the slot. */
