@@ -56,7 +56,10 @@ class OpenClBackend:
         in_place = (
             bool(device.facts.get("in_place", False)) and os.environ.get("DPFEDGE_OPENCL_MEMORY") != "alloc_host_ptr"
         )
-        return Capabilities(dtypes=DTYPES, dynamic_shapes=True, arena_in_place=in_place, seals=True, cancels=True)
+        return Capabilities(
+            dtypes=DTYPES, dynamic_shapes=True, arena_in_place=in_place, seals=True, cancels=True,
+            priorities=int(device.facts.get("priorities", 1)),
+        )  # fmt: skip
 
     def lower(self, request: LowerRequest) -> LoweredGraph:
         """A graph of this backend's operators, the rest as graphs of the CPU plugin; needs the package `onnx`."""

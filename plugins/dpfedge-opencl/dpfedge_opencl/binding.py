@@ -37,7 +37,7 @@ class OpenClBinding:
     def __init__(self, executable: OpenClExecutable) -> None:
         self._executable, self._where = executable, executable.where
         self._memory = executable.runtime.memory
-        self._stream = Stream(executable.runtime, self._where)
+        self._stream = Stream(executable.runtime, self._where, executable.urgency)
         self._kernels = Kernels(executable.runtime.native)
         self._ports = Ports(executable.inputs, executable.outputs, self._memory, self._where)
         self._links: dict[str, str] = {}

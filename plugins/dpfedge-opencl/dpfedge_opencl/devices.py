@@ -129,6 +129,7 @@ def _device(index: int, found: Mapping[str, Any]) -> Device:
         memory_bytes=memory if shared else int(found["memory_bytes"]),
         unified_memory=shared,
         facts={name: found[name] for name in ("platform", "platform_version", "version", "driver", "vendor", "type")}
+        | {"priorities": 3 if "cl_khr_priority_hints" in extensions else 1}
         | {"in_place": found["type"] == "cpu" or "cl_arm_import_memory" in extensions},
         drivers={"opencl": version[0]} if (version := re.search(r"\d+(\.\d+)+", str(found["driver"]))) else {},
     )

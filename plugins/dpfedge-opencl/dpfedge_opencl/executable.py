@@ -57,11 +57,11 @@ class Graph:
 class OpenClExecutable:
     """A graph ready to run; several bindings of it may run at once."""
 
-    def __init__(self, graph: Graph, runtime: Runtime) -> None:
+    def __init__(self, graph: Graph, runtime: Runtime, urgency: int = 3) -> None:
         view = graph.view
         self.name, self.inputs, self.outputs = view.name, view.inputs, view.outputs
         self.where = f"graph {view.name}"
-        self.runtime = runtime
+        self.runtime, self.urgency = runtime, urgency
         self._graph: Graph | None = graph
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
         self._lock = threading.Lock()

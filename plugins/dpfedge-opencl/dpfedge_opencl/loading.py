@@ -47,7 +47,7 @@ def load_on(view: GraphView, runtime: Runtime, budget: Budget, store: Store | No
         runtime.programs.add(store)
     weights = {name: np.frombuffer(section, np.uint8) for name, section in view.weights.items()}
     segments = [_segment(view, index, one, budget) for index, one in enumerate(found.segments)]
-    return OpenClExecutable(Graph(view, planned, found.key, segments, weights, store), runtime)
+    return OpenClExecutable(Graph(view, planned, found.key, segments, weights, store), runtime, budget.urgency)
 
 
 def _store(view: GraphView) -> Store | None:

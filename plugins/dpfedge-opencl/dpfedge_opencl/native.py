@@ -23,10 +23,12 @@ __all__ = ["Handle", "Native", "callback", "native"]
 _P, _SIZE, _UINT, _BITS = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_uint64
 _CALLBACK = ctypes.CFUNCTYPE(None, _P, ctypes.c_int, _P)
 _ALL_DEVICES = 0xFFFFFFFF
+_PRIORITY = 0x1096
 _BUILD_LOG, _BINARY_SIZES, _BINARIES = 0x1183, 0x1165, 0x1166
 _POINTERS = {
     "clCreateContext": (_P, _UINT, _P, _P, _P, _P),
     "clCreateCommandQueue": (_P, _P, _BITS, _P),
+    "clCreateCommandQueueWithProperties": (_P, _P, _P, _P),
     "clCreateProgramWithSource": (_P, _UINT, _P, _P, _P),
     "clCreateProgramWithBinary": (_P, _UINT, _P, _P, _P, _P, _P),
     "clCreateKernel": (_P, ctypes.c_char_p, _P),
@@ -129,9 +131,12 @@ class Native:
         """A context of one device."""
         return self._made("clCreateContext", where, "clReleaseContext", None, 1, (_P * 1)(device), None, None)
 
-    def queue(self, context: Handle, device: int, where: str) -> Handle:
-        """An in-order queue."""
-        return self._made("clCreateCommandQueue", where, "clReleaseCommandQueue", context.value, device, 0)
+    def queue(self, context: Handle, device: int, where: str, priority: int | None = None) -> Handle:
+        """An in-order queue; `priority` is a value of cl_khr_priority_hints, for devices that have it."""
+        if priority is None:
+            return self._made("clCreateCommandQueue", where, "clReleaseCommandQueue", context.value, device, 0)
+        properties, name = (_BITS * 3)(_PRIORITY, priority, 0), "clCreateCommandQueueWithProperties"
+        return self._made(name, where, "clReleaseCommandQueue", context.value, device, properties)
 
     def buffer(self, context: Handle, flags: int, size: int, address: int | None, where: str) -> Handle:
         """A memory object."""

@@ -20,8 +20,11 @@ from dpfedge_opencl.ops.api import Facts
 from dpfedge_opencl.probing import choose
 from dpfedge_opencl.programs import Programs
 
-__all__ = ["NativeDevice", "Runtime", "native_device", "open_runtime"]
+__all__ = ["PRIORITIES", "NativeDevice", "Runtime", "native_device", "open_runtime"]
 
+PRIORITIES = "cl_khr_priority_hints"
+_LEVELS = ((1, 1), (4, 2), (7, 4))
+"""Urgency up to this → CL_QUEUE_PRIORITY_HIGH_KHR, _MED_, _LOW_."""
 _open: dict[str, Runtime] = {}
 _lock = threading.Lock()
 _before_fork: set[Runtime] = set()
@@ -52,11 +55,14 @@ class Runtime:
         self.memory: Memory = choose(self, memory)
         self.programs = Programs(self.context, device.handle, device.identity)
 
-    def queue(self) -> Handle:
-        """A new in-order queue."""
+    def queue(self, urgency: int = 3) -> Handle:
+        """A new in-order queue, of the level that `urgency` (0 first to 7) folds into where the device has levels."""
+        level = next(level for most, level in _LEVELS if urgency <= most)
+        priority = level if PRIORITIES in self.device.extensions else None
         return driver(
-            lambda: self.native.queue(self.context, self.device.handle, self.where), "clCreateCommandQueue", self.where
-        )
+            lambda: self.native.queue(self.context, self.device.handle, self.where, priority),
+            "clCreateCommandQueue", self.where,
+        )  # fmt: skip
 
     def check_process(self) -> None:
         """BackendError in a child of the process that made the context."""

@@ -77,9 +77,9 @@ class _Signal:
 class Stream:
     """A queue and the waits for what is in it; used by one thread at a time."""
 
-    def __init__(self, runtime: Runtime, where: str) -> None:
+    def __init__(self, runtime: Runtime, where: str, urgency: int = 3) -> None:
         self._runtime, self._native, self._where = runtime, runtime.native, where
-        self._queue = runtime.queue()
+        self._queue = runtime.queue(urgency)
         self.handle = ctypes.c_void_p(self._queue.value)
         self._signal = _Signal()
         self._seconds = hang_seconds()

@@ -143,6 +143,15 @@ def test_mali__memory_is_imported(run: Run) -> None:
     assert (found["memory"], found["copied"]) == ("import", 0)
 
 
+def test_priorities__are_asked_of_a_driver_that_has_them(run: Run) -> None:
+    """cl_khr_priority_hints: queues are made by the call that takes a level; without it by the older one."""
+    told, plain = "clCreateCommandQueueWithProperties=-5", "clCreateCommandQueue=-5"
+    found = run(told, plain, **GPU, STANDIN_EXTENSIONS=f"{EXTENSIONS} cl_khr_priority_hints")
+    assert "OUT_OF_RESOURCES" in found[told][1]
+    (found,) = run(told, **GPU, STANDIN_EXTENSIONS=EXTENSIONS).values()
+    assert found["device"][0] == "gpu.arm"
+
+
 def test_mali__driver_that_copies_is_found_out(run: Run) -> None:
     """Pointers of ours that the driver copies behind our back are not used; its own memory is, and copies count."""
     (found,) = run("", **GPU, STANDIN_EXTENSIONS=EXTENSIONS, STANDIN_COPIES="1").values()

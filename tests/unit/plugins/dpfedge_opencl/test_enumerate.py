@@ -21,7 +21,7 @@ def test_program__lists_what_devices_are_made_of() -> None:
     done = subprocess.run([sys.executable, "-P", str(PATH)], capture_output=True, timeout=120, check=True)
     (first, *_) = json.loads(done.stdout)["devices"]
     assert first["name"] == device.name
-    assert set(device.facts) - {"in_place"} <= set(first)
+    assert set(device.facts) - {"in_place", "priorities"} <= set(first)
 
 
 def test_program__imports_nothing_of_dpfedge() -> None:

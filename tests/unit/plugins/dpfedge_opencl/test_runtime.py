@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from dpfedge_opencl.runtime import native_device, open_runtime
+from dpfedge_opencl.runtime import _LEVELS, native_device, open_runtime
 from made_plans import a_device, runtime
 
 from dpfedge.errors import BackendError, Unavailable
@@ -29,6 +29,14 @@ def test_native_device__is_the_one_that_was_bound() -> None:
     for wrong in (replace(device, name="Mali-G610 r0p0"), replace(device, id="opencl:99")):
         with pytest.raises(Unavailable, match="bind again"):
             native_device(wrong)
+
+
+def test_queue__level_of_each_urgency() -> None:
+    """Eight urgencies fold into the three levels of cl_khr_priority_hints; each is some level."""
+    assert [next(level for most, level in _LEVELS if urgency <= most) for urgency in range(8)] == [
+        1, 1, 2, 2, 2, 4, 4, 4,
+    ]  # fmt: skip
+    assert runtime().queue(7).value
 
 
 def test_fork__child_is_told() -> None:
