@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -140,19 +141,26 @@ class _Routes:
         self._stack.callback(instances.close)
         loop = asyncio.get_running_loop()
 
+        one_by_one = self._stack.enter_context(ThreadPoolExecutor(1, "follow"))  # the last replacement counts
+
         def follow() -> None:
-            loop.run_in_executor(None, instances.follow, *_placed(provider))
+            loop.run_in_executor(one_by_one, instances.follow, *_placed(provider)).add_done_callback(_tell_failure)
 
         provider.replaced.add(follow)
         if self._privacy != "off":
-            told = await asyncio.to_thread(lambda: told_facts(Registry.load()))
-            app.state.fingerprints = self._stack.enter_context(Fingerprints(Privacy(self._privacy), told=told))
+            prints = Fingerprints(Privacy(self._privacy), told=lambda: told_facts(Registry.load()))
+            app.state.fingerprints = self._stack.enter_context(prints)
         names, table = list(instances.router.health_map()), instances.path
         return {"instances": ", ".join(names), "table": table and str(table), "problem": instances.problem}
 
     def close(self) -> None:
         """Look no more."""
         self._stack.close()
+
+
+def _tell_failure(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        logging.getLogger(__name__).error("the devices of the new package are not looked at: %s", error)
 
 
 def _placed(provider: Provider) -> tuple[Plan, Mapping[str, Backend]]:

@@ -56,9 +56,15 @@ class Fingerprint:
         return f"v{_VERSION};{self.privacy.value};sha256={self.digest}"
 
     def figures(self) -> dict[str, Any]:
-        """As plain data."""
-        told = {"header": self.header, "digest": self.digest, "privacy": self.privacy.value, "salt_shared": self.shared}
-        return told | {"devices": [asdict(one) for one in self.devices]}
+        """As plain data, with the fields themselves: for who sits at the machine."""
+        return self._told() | {"devices": [asdict(one) for one in self.devices]}
+
+    def sent(self) -> dict[str, Any]:
+        """As plain data that may leave the machine: the fields of an anonymous one stay, tomorrow they are the same."""
+        return self.figures() if self.privacy is Privacy.PLAIN else self._told()
+
+    def _told(self) -> dict[str, Any]:
+        return {"header": self.header, "digest": self.digest, "privacy": self.privacy.value, "salt_shared": self.shared}
 
 
 def fingerprint(
@@ -86,13 +92,15 @@ class Fingerprints:
 
     def __init__(
         self, privacy: Privacy = Privacy.ANONYMOUS, *, root: Root | None = None, salts: DailySalt | None = None,
-        told: Told | None = None, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        told: Callable[[], Told] | None = None,
+        clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:  # fmt: skip
-        """The first one is made at once, by that thread too. `told`: what drivers tell (`devices.told_facts`), once.
+        """The first one is made at once, by that thread too. `told` asks drivers (`devices.told_facts`): once, by it.
 
         `clock` counts seconds, suspended ones as well.
         """
-        self._told = told
+        self._ask = told
+        self._told: Told | None = None
         self._privacy, self._root, self._salts, self._clock = privacy, root or Root(), salts or DailySalt(), clock
         self._made: tuple[float, Fingerprint] | None = None
         self._ended = threading.Event()
@@ -114,6 +122,8 @@ class Fingerprints:
     def make(self) -> Fingerprint:
         """Look at the machine now."""
         began = self._clock()
+        if self._told is None and self._ask is not None:
+            self._told = self._ask()
         made = fingerprint(read_prints(Root(self._root.path), self._told), self._privacy, self._salts)
         self._made = began, made
         return made

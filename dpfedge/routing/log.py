@@ -6,6 +6,7 @@ It writes and reads lines; `replay.py` proves them. The format is in `ROUTING.md
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -53,7 +54,9 @@ class RouteLog:
         self.path, self.ids, self.lost = path, ids, 0
         self._max, self._lock = max_bytes, threading.Lock()
         self._begin: Mapping[str, Any] | None = None
-        self._fd = self._open()
+        self._full = False  # and there is no other file yet
+        self._torn = False  # the file may end within a line
+        self._fd, self._size = self._open()
 
     def begin(self, state: Mapping[str, Any]) -> None:
         """The first line of a log, or of the rest of one: `bits`, `key_seed`, `generation`, `instances`, `digest`."""
@@ -75,7 +78,11 @@ class RouteLog:
             self._write({"decision": line})
 
     def close(self) -> None:
-        """End it."""
+        """End it; what is written later is lost."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -86,11 +93,11 @@ class RouteLog:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _open(self) -> int:
+    def _open(self) -> tuple[int, int]:
+        """The file, and its size."""
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            self._size = _whole_lines(fd)
-            return fd
+            return fd, _whole_lines(fd)
         except OSError as error:
             raise RouteError(f"the log cannot be written: {error.strerror}", where=str(self.path)) from error
 
@@ -98,27 +105,48 @@ class RouteLog:
         """Begin a new file when this one is full; the state that stands is its first line."""
         if self._size < self._max or self._begin is None:
             return False
-        self.close()
-        os.replace(self.path, f"{self.path}.1")
-        self._fd = self._open()
+        self._full = True
+        try:
+            with contextlib.suppress(FileNotFoundError):  # it is there already, or somebody took it away
+                os.replace(self.path, f"{self.path}.1")
+            fresh = self._open()
+        except (OSError, RouteError):  # no file for now: the line is lost, and the next one tries again
+            return False
+        self._end()
+        (self._fd, self._size), self._full = fresh, False
         self._write({"log": FORMAT, "version": VERSION, **self._begin})
         return True
 
     def _write(self, line: Mapping[str, Any]) -> None:
         lines = [line] if not self.lost else [{"lost": self.lost}, line]
+        lines.sort(key=lambda one: "log" not in one)  # a file begins with what it is
         now = time.time_ns() // 1_000_000
         data = b"".join(
             json.dumps({"at": now, **one}, ensure_ascii=False).encode(errors="replace") + b"\n" for one in lines
         )
-        try:
-            if os.write(self._fd, data) == len(data):
-                self._size += len(data)
-                self.lost = 0
-                return
-        except OSError:
-            pass  # counted below
+        if not self._full and self._mend() and self._append(data):
+            self.lost = 0
+            return
         self.lost += 1
-        os.ftruncate(self._fd, self._size)
+        self._mend()
+
+    def _append(self, data: bytes) -> bool:
+        self._torn = True
+        try:
+            if os.write(self._fd, data) != len(data):
+                return False
+        except OSError:
+            return False
+        self._size, self._torn = self._size + len(data), False
+        return True
+
+    def _mend(self) -> bool:
+        """Cut off what a write that failed left; whether the file ends with a whole line."""
+        if self._torn:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+                self._torn = False
+        return not self._torn
 
 
 def _whole_lines(fd: int) -> int:

@@ -124,6 +124,6 @@ def _parse(data: bytes) -> Salt | None:
         row: Any = json.loads(data)
         made = Moment(int(row["wall_s"]), int(row["since_boot_s"]), str(row["boot"]))
         salt = Salt(bytes.fromhex(row["salt"]), made)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return salt if len(salt.value) == _BYTES else None

@@ -128,8 +128,10 @@ class Sampler:
     def _look(self, name: str, source: Source) -> None:
         try:
             self._router.watch(name)  # also one whose first look hangs
-            self._router.sample(name, source())
-            self.problems.pop(name, None)
+            seen = source()
+            if self._gates:  # of a look that hung until after the end nobody knows when it saw what it says
+                self._router.sample(name, seen)
+                self.problems.pop(name, None)
         except (DpfError, OSError) as error:
             self.problems[name] = str(error)  # of an instance that left, or a device that does not answer: it expires
 

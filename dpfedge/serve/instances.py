@@ -94,8 +94,9 @@ class Instances:
         self.router = Router(self._publisher, log=log, rule=rule, load=False)  # nobody else could take the work
         self.refused = 0
         """Requests that no healthy device could take."""
-        self._log, self._following = log, threading.Lock()
+        self._log, self._following, self._closed = log, threading.Lock(), False
         self._sampler: Sampler | None = None
+        self._wanted: dict[str, Instance] = {}
         self.follow(placed, backends)
 
     def _publish(self, path: Path | None) -> Publisher:
@@ -106,7 +107,10 @@ class Instances:
             return Publisher(None, capacity=_CAPACITY)
 
     def follow(self, placed: Placed, backends: Mapping[str, Knows]) -> None:
-        """From now on the devices of this pipeline count; from any thread, it waits for looks under way."""
+        """From now on the devices of this pipeline count; from any thread, it waits for looks under way.
+
+        After `close` it does nothing.
+        """
         devices, root = placed.devices(), Root()
         stages = {stage: device.id for stage, device in devices.items()}
         main = next(iter(stages.values()), None)
@@ -115,12 +119,19 @@ class Instances:
             name: of_device(backends[one.backend], one, root, pci_addresses(one, root))
             for name, one in distinct.items()
         }
+        wanted = {name: Instance(name, int(name == main)) for name in distinct}
         with self._following:
-            self.router.assign([Instance(name, int(name == main)) for name in distinct])
+            if self._closed:
+                return
+            # first the new ones beside the old: who is admitted meanwhile, by either pipeline, finds its devices
+            self.router.assign([*(self._wanted | wanted).values()])
             self._served = _Served(placed, stages, main)
-            if self._sampler is not None:
-                self._sampler.close()
-            self._sampler = Sampler(self.router, sources)
+            self.router.assign([*wanted.values()])
+            self._wanted = wanted
+            # likewise: while an old look hangs, nobody else's samples may fail to come
+            before, self._sampler = self._sampler, Sampler(self.router, sources)
+            if before is not None:
+                before.close()
 
     @property
     def healthy(self) -> bool:
@@ -162,8 +173,10 @@ class Instances:
 
     def close(self) -> None:
         """Sample no more, and take the table away."""
-        if self._sampler is not None:
-            self._sampler.close()
+        with self._following:
+            self._closed = True
+            if self._sampler is not None:
+                self._sampler.close()
         self._publisher.close()
         if self._log is not None:
             self._log.close()

@@ -34,7 +34,7 @@ async def health_map(request: Request) -> Response:
     except RouteError as error:
         return error_response(error)
     latest = None if prints is None else prints.latest
-    body |= {"fingerprint": None if latest is None else latest.figures()}
+    body |= {"fingerprint": None if latest is None else latest.sent()}
     body |= {"devices": await run_in_threadpool(_users)}
     return JSONResponse(body, headers={} if latest is None else {HEADER: latest.header})
 

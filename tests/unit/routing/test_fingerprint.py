@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,3 +150,32 @@ def test_fingerprints__an_old_one_is_not_told(tmp_path: Path) -> None:
         clock[0] = 120.0
         assert found.latest is None
         assert found.headers == {}
+
+
+def test_sent__has_fields_only_where_everybody_may_know_the_machine(tmp_path: Path) -> None:
+    """Firmware, memory and error counts are not salted: they would be a name that lasts."""
+    (tmp_path / "proc").mkdir()
+    devices = read_prints(Root(tmp_path))
+    hidden = fingerprint(devices, Privacy.ANONYMOUS, DailySalt(tmp_path / "salt"))
+    assert hidden.sent().keys() == {"header", "digest", "privacy", "salt_shared"}
+    assert len(hidden.figures()["devices"]) == 1
+    plain = fingerprint(devices, Privacy.PLAIN)
+    assert plain.sent() == plain.figures()
+
+
+def test_fingerprints__ask_drivers_once_and_in_their_own_thread(tmp_path: Path) -> None:
+    """One that hangs holds up nobody: until it answers there is no fingerprint."""
+    asked, answer = list[int](), threading.Event()
+
+    def told() -> dict[str, dict[str, Any]]:
+        asked.append(threading.get_ident())
+        answer.wait(60)
+        return {}
+
+    with Fingerprints(Privacy.PLAIN, root=Root(tmp_path), told=told) as found:
+        assert found.latest is None
+        answer.set()
+        _soon(found)
+        found.make()
+    assert len(asked) == 1
+    assert asked[0] != threading.get_ident()

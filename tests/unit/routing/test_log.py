@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -62,6 +63,57 @@ def test_log__full_disk_loses_lines_and_says_so(tmp_path: Path, monkeypatch: pyt
         log.decision({"n": 3})
         assert log.lost == 0
     assert [line.get("lost") or line.get("decision") for line in _lines(tmp_path / "log")] == [None, 2, {"n": 3}]
+
+
+def test_log__a_medium_that_is_pulled_fails_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither writing nor cutting off works, half a line stays; when it works again the file has whole lines only."""
+
+    def torn(fd: int, data: bytes) -> int:
+        write(fd, data[:10])
+        raise OSError(errno.EIO, "input/output error")
+
+    def refused(fd: int, size: int) -> None:
+        raise OSError(errno.EROFS, "read-only file system")
+
+    with RouteLog(tmp_path / "log") as log:
+        log.begin(STATE)
+        write = os.write
+        with monkeypatch.context() as bad:
+            bad.setattr(os, "write", torn)
+            bad.setattr(os, "ftruncate", refused)
+            log.decision({"n": 1})
+            log.change({"n": 2}, STATE)
+        log.decision({"n": 3})
+    _, lost, last = _lines(tmp_path / "log")
+    assert (lost["lost"], last["decision"]) == (2, {"n": 3})
+
+
+def test_log__a_folder_that_goes_away_fails_no_request(tmp_path: Path) -> None:
+    """A full log without a place for the next file loses lines, says how many, and does not grow."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    with RouteLog(folder / "log", max_bytes=200) as log:
+        log.begin(STATE)
+        while os.fstat(log._fd).st_size < 200:
+            log.decision({"n": 1})
+        folder.rename(tmp_path / "away")
+        log.decision({"n": 2})
+        log.change({"n": 3}, STATE)
+        assert (log.lost, os.fstat(log._fd).st_size < 400) == (2, True)
+        folder.mkdir()
+        log.decision({"n": 4})
+    first, lost, last = _lines(folder / "log")
+    assert ("log" in first, lost["lost"], last["decision"]) == (True, 2, {"n": 4})
+
+
+def test_log__what_is_written_after_its_end_is_lost(tmp_path: Path) -> None:
+    """Nothing is written into a file that has its number by now."""
+    log = RouteLog(tmp_path / "log")
+    log.begin(STATE)
+    log.close()
+    with (tmp_path / "other").open("wb"):
+        log.decision({"n": 1})
+    assert (log.lost, (tmp_path / "other").stat().st_size) == (1, 0)
 
 
 def test_log__goes_on_behind_a_writer_that_died(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def test_salt__a_clock_that_stands_in_1970_still_rotates(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "left",
-    [b"", b"{", b"[]", b'{"salt": "00"}', b'{"salt": "zz", "wall_s": 1, "since_boot_s": 1, "boot": ""}',
+    [b'{"salt": "00", "wall_s": 1e999, "since_boot_s": 1, "boot": ""}',
+     b"", b"{", b"[]", b'{"salt": "00"}', b'{"salt": "zz", "wall_s": 1, "since_boot_s": 1, "boot": ""}',
      b'{"salt": "00", "wall_s": 1728043200, "since_boot_s": 1000, "boot": "boot-a"}', b"\xff" * 5000],
 )  # fmt: skip
 def test_salt__what_a_writer_that_died_left(left: bytes, tmp_path: Path) -> None:

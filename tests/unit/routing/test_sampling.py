@@ -168,3 +168,23 @@ def test_sampler__ends_at_once() -> None:
     sampler.close()
     sampler.close()
     assert not any(thread.is_alive() for thread in sampler._threads)
+
+
+def test_sampler__a_look_that_ends_after_its_end_is_not_taken(router: Router) -> None:
+    """It may be of any time."""
+    released, looking = threading.Event(), threading.Event()
+
+    def hang() -> Sample:
+        looking.set()
+        released.wait(60)
+        return FATAL
+
+    sampler = Sampler(router, {"a": hang}, period_ms=5)
+    assert looking.wait(20)
+    sampler.close()
+    router.sample("a", GOOD)
+    before = router.health_map()["a"]
+    released.set()
+    for thread in sampler._threads:
+        thread.join(20)
+    assert router.health_map()["a"] == before

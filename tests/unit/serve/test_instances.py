@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -170,3 +171,43 @@ def test_admit__a_busy_device_with_little_memory_is_not_out(instances: Instances
     time.sleep(0.3)  # longer than what holds a score that is too low
 
     assert instances.admit(Mode.CHAT) == "cuda:0"
+
+
+def test_follow__new_requests_find_devices_all_along(backend: FakeBackend) -> None:
+    """Also between the packages, and while the old one's driver hangs: nobody is refused for the change itself."""
+    hang = threading.Event()
+
+    class Hangs(FakeBackend):
+        def health(self, device: Device) -> Health:
+            hang.wait(60)
+            return GOOD
+
+    instances = Instances(placed(llm="cuda:0", voice="cpu:0"), {"fake": Hangs()}, None)
+    ended, refused = threading.Event(), list[str]()
+
+    def ask() -> None:
+        while not ended.is_set():
+            try:
+                instances.admit(Mode.CHAT)
+            except NoInstance as error:
+                refused.append(str(error))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for turn in range(3):
+        instances.follow(placed(llm=f"cuda:{turn + 1}", voice="cpu:0"), {"fake": backend})
+    time.sleep(1.5)  # longer than a device may be silent
+    ended.set()
+    asking.join()
+    assert not refused
+    assert instances.figures()["instances"].keys() == {"cpu:0", "cuda:3"}
+    hang.set()
+    instances.close()
+
+
+def test_follow__after_the_end_does_nothing(instances: Instances, backend: FakeBackend) -> None:
+    """A replacement that comes late begins no threads."""
+    instances.close()
+    instances.follow(placed(llm="cuda:7"), {"fake": backend})
+    assert "cuda:7" not in instances.router.health_map()
+    instances.close()

@@ -136,6 +136,7 @@ def test_health_map__has_the_fingerprint(own: Any, table: Path) -> None:
         own.server.config.app.state.fingerprints = found
         answer = httpx.get(f"{own.url}/v1/health-map")
         assert (answer.headers[HEADER], answer.json()["fingerprint"]["digest"]) == (made.header, made.digest)
+        assert "devices" not in answer.json()["fingerprint"]  # what stays the same tomorrow stays in the car
 
 
 def test_no_instance__is_503_with_the_health_map() -> None:
