@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -97,6 +98,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    _stand()
     arguments = [*(sys.argv[1:] if argv is None else argv)]  # the verb `list` is an attribute of this module
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: `×`, or any file's name, on any terminal
@@ -110,6 +112,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _stand() -> None:
+    """Open the standard descriptors that were closed: else a socket gets their number, and libraries write into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)  # the lowest number is free
+            os.set_inheritable(nothing, True)
 
 
 def _run(arguments: list[str]) -> int:

@@ -205,3 +205,17 @@ def test_main__prints_on_any_terminal(verb: Any, monkeypatch: pytest.MonkeyPatch
     assert main(["models"]) == 0
     out.flush()
     assert out.buffer.getvalue() == b"61\\xd7F32 \\udcff\n"  # type: ignore[attr-defined]
+
+
+def test_main__standard_descriptors_that_were_closed() -> None:
+    """No socket or file of ours gets their numbers; processes that are started find something there."""
+    script = """
+import os, sys
+from dpfedge.cli import main
+main(["--version"])
+names = [os.readlink(f"/proc/self/fd/{fd}") for fd in range(3)]
+inherited = [os.get_inheritable(fd) for fd in range(3)]
+os._exit(0 if names == ["/dev/null"] * 3 and all(inherited) else 1)
+"""
+    closed = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, script]
+    assert subprocess.run(closed, timeout=60).returncode == 0
