@@ -8,8 +8,8 @@
  * microphone and the room add is taken away with a slow average over speech (cepstral mean normalisation, Atal 1974).
  * Loudness takes no part: c0 is left out.
  */
-#ifndef DPF_FW_FEATURES_H
-#define DPF_FW_FEATURES_H
+#ifndef DPF_FW_CEPSTRA_H
+#define DPF_FW_CEPSTRA_H
 
 #include <stdbool.h>
 #include <stdint.h>

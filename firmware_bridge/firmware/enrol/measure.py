@@ -18,7 +18,7 @@ from ear import HZ, Ear, Phrases, Samples, Template
 from sentences import PHRASES, TEST
 from speech import Voice, in_room, louder, noisy, others, over, recordings
 
-TAKES = 10
+TAKES = 20
 _ROW = re.compile(r"\{(DPF_FW_TAKE_\d+), (\d+)u, (\d+)u, (-?\d+)\}")
 CHANGES: tuple[tuple[str, Callable[[Samples, int], Samples]], ...] = (
     ("as said", lambda samples, seed: samples),
@@ -80,6 +80,9 @@ def main() -> None:
         print(
             f"the enrolled voice, {name}: {missed} of {of} missed; {false} false in {minutes:.1f} min of other speech"
         )
+    for text, samples in zip(TEST, own, strict=True):
+        for phrase in count.heard(samples):
+            print(f"    {text!r} was heard as {PHRASES[phrase - 1]!r}")
     for db in (30.0, 20.0, 10.0, 5.0):
         missed, of = count.misses((phrase, over(one, own[at], db)) for at, (phrase, one) in enumerate(takes))
         print(f"the enrolled voice, the answer heard {db:.0f} dB below: {missed} of {of} missed")

@@ -20,17 +20,23 @@ TUNE = (
 """Thresholds are set with these."""
 
 TEST = (
-    "What is the capital of Italy?", "What is an electric car?", "What is your name?", "What is seven times eight?",
-    "The capital of Spain is Madrid.", "A volcano is a mountain that can erupt.", "Sleep lets your body rest.",
-    "Alexander Graham Bell invented it.", "Hello, how can I help you?", "I am running smoothly, thank you.",
-    "Goodbye, and drive safely.", "You can ask me short questions of general knowledge and sums.",
-    "Check the oil on level ground with the engine off.", "A red light means stop safely and call for help.",
-    "Never open a hot radiator.", "Slow down gently and switch on the hazard lights.", "Turn the music up.",
-    "Coffee does not replace sleep.", "I cannot operate the car yet, I can only answer questions.",
-    "Call my sister at work.", "Set a timer for ten minutes.", "Start walking to the bus stop.",
-    "Top of the morning to you.",
-    "Do not talk while you shop.", "Is the traffic stopping again?", "He stopped and talked to her.",
-    "She spoke quietly.",
-    "I quite like it.", "Be quick.", "Walk and talk.", "It is a talking clock.", "The doctor has been talking to us.",
+    "What is the capital of Norway?", "How does a diesel engine work?", "Who painted this picture?",
+    "What is nine plus six?", "The capital of Portugal is Lisbon.", "A glacier is a slow river of ice.",
+    "Bees make honey from nectar.", "Marie Curie found radium.", "Good evening, where would you like to go?",
+    "All systems are working well.", "Have a pleasant journey.",
+    "I can tell you about animals, history and numbers.", "Fill the washer fluid before winter.",
+    "A yellow light means get ready to brake.", "Keep both hands on the wheel in strong wind.",
+    "Use the low gear on a steep hill.", "Play something by the Beatles.", "Tea is made from dried leaves.",
+    "There is a petrol station in two kilometres.", "Send a message to my brother.",
+    "Remind me to buy bread tomorrow.", "Which lane should I take?", "The battery is almost full.",
+    "My seat is too warm.", "Close the roof, please.", "The museum opens at nine.", "Your parcel has arrived.",
+    "Turn left behind the church.", "Stop knocking.", "Drop the stocking.", "He stops talking to nobody.",
+    "Don't stop walking.", "What are you talking about?", "The clock stopped ticking.", "They shop for stockings.",
+    "A top talker got the job.", "She is still talking.", "Start talking.", "Stop at the parking lot.",
+    "It stopped barking at the postman.", "Who is talking?", "Top parking space.", "Be quite sure.",
+    "The engine is very quiet.", "We requested a room.", "Beat the other team.", "It can be quicker by train.",
+    "He will be quite late.", "A bee flew by it.", "The beach was quiet today.", "Be kind to it.",
+    "The riot began at noon.", "Keep it quiet.", "Buy it here.", "Please be careful.", "Do you require it?",
 )  # fmt: skip
-"""False alarms are counted on these."""
+"""Misses and false alarms are counted on these. Nothing was set or chosen with them: whoever changes something after a
+look at what they gave needs others."""
