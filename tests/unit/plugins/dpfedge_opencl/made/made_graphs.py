@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,23 @@ def compare(made: onnx.ModelProto, tolerance: float = 1e-5, **feeds: Array) -> N
         assert array.shape == wanted[name].shape
         assert array.dtype == wanted[name].dtype
         np.testing.assert_allclose(array, wanted[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@contextmanager
+def as_gpu() -> Iterator[None]:
+    """Plans as for a GPU with small vectors, run on this machine's device: the other half of what operators choose."""
+    from dpfedge_opencl import loading
+
+    kept = loading.specialise
+    facts = replace(FACTS, cpu=False, vector_width=4, compute_units=8, max_work_group=256)
+
+    def planned(
+        graph: Graph, shapes: Mapping[str, tuple[int, ...]], shared: frozenset[tuple[str, str]], _: Facts
+    ) -> Plan:
+        return kept(graph, shapes, shared, facts)
+
+    loading.specialise = planned
+    try:
+        yield
+    finally:
+        loading.specialise = kept

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dpfedge_opencl.ops.chain import broadcast, collapse
 from dpfedge_opencl.plan import Launch
-from made_graphs import FACTS, compare, graph_of, model, node, plan_of, port, run
+from made_graphs import FACTS, as_gpu, compare, graph_of, model, node, plan_of, port, run
 
 SHAPES = [((5, 7), (5, 7)), ((3, 40), (40,)), ((3, 40), (3, 1)), ((2, 3, 4, 50), (3, 1, 1)), ((2, 1, 5), (4, 1)),
           ((), (3,)),
@@ -87,3 +87,14 @@ def test_chain__items_cover_everything(cpu: bool) -> None:
     assert step.global_size[0] * columns >= inner
     assert step.global_size[1] * group >= rows
     assert (step.global_size[1] == 600) is not cpu
+
+
+def test_chain__as_a_gpu_runs_it() -> None:
+    """One item for each vector of each row, and its end."""
+    random = np.random.default_rng(3)
+    with as_gpu():
+        for shape in ((5,), (3, 7), (2, 3, 18)):
+            x = random.standard_normal(shape).astype(np.float32)
+            nodes = [node("Mul", "x b", "p"), node("Tanh", "p", "y")]
+            made = model(nodes, [port("x", shape), port("b", shape[-1:])], [port("y", shape)])
+            compare(made, x=x, b=x.reshape(-1)[: shape[-1]].copy())

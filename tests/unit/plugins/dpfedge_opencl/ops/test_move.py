@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dpfedge_opencl.plan import Launch
-from made_graphs import Array, compare, graph_of, model, node, plan_of, port, run
+from made_graphs import Array, as_gpu, compare, graph_of, model, node, plan_of, port, run
 
 
 def _check(op: str, x: Array, constants: dict[str, Array], **attrs: Any) -> None:
@@ -107,3 +107,13 @@ def test_concat__inputs_are_written_where_they_belong() -> None:
     entries = [one.kernel.entry for one in plan_of(graph_of(made), x=(1, 3)).steps if isinstance(one, Launch)]
     assert entries == ["chain", "move", "move"]
     compare(made, x=np.array([[0, 1, 2]], np.float32))
+
+
+def test_moves__as_a_gpu_runs_them() -> None:
+    """Small items, many of them."""
+    with as_gpu():
+        _check("Transpose", X, {}, perm=[2, 0, 1])
+        _check("Pad", X, {"pads": np.array([0, 1, 3, 0, 2, 2])}, mode="reflect")
+        _check("Pad", X, {"pads": np.array([0, 1, 3, 0, 2, 2])})
+        _check("Gather", X, {"at": np.array([2, 0])}, axis=1)
+        _check("Expand", X[:, :1], {"shape": np.array([4, 1, 3, 1])})
