@@ -64,7 +64,7 @@ def _line(sealed: Sealed | None, seconds: float) -> str:
     models = ", ".join(dict.fromkeys(item.model for item in sealed.built)) or "no model"
     openings = f"; the opening of {', '.join(sealed.prefixes)}" if sealed.prefixes else ""
     size = f"{sealed.nbytes / 2**20:.1f} MiB in {seconds:.1f} s"
-    return f"{sealed.path}: {size}: packed weights of {models}{openings}"
+    return f"{sealed.path}: {size}: what this device builds for {models}{openings}"
 
 
 def _as_json(sealed: Sealed | None, seconds: float) -> str:
