@@ -17,7 +17,8 @@ from dpfedge.binding import bind_here
 from dpfedge.binding.golden import require_golden
 from dpfedge.cli.compile_progress import compile_progress
 from dpfedge.cli.trusting import load_key
-from dpfedge.errors import BindError, Unavailable
+from dpfedge.errors import BindError, BoardError, Unavailable
+from dpfedge.hardware.board import AUTO
 from dpfedge.package import open_package
 from dpfedge.package.files import call, publish, temporary_beside
 from dpfedge.pipeline.graph import Graph
@@ -109,7 +110,7 @@ def _build(recipe: Recipe, out: Path, args: argparse.Namespace, keys: Sequence[P
             bake=bake_prefixes,
         )
         progress("golden run")
-        checked = _golden_run(out, registry)
+        checked = _golden_run(out, [board.partition(":")[0] for board in boards], registry)
     if keys:
         from dpfedge.signing import sign_package
 
@@ -117,16 +118,21 @@ def _build(recipe: Recipe, out: Path, args: argparse.Namespace, keys: Sequence[P
     return checked
 
 
-def _golden_run(path: Path, registry: Registry) -> int | None:
-    """How many outputs this machine gives as the reference did; None when no target runs here.
+def _golden_run(path: Path, boards: Sequence[str], registry: Registry) -> int | None:
+    """How many outputs this machine gives as the reference did, as each of the boards that it is and as `auto`.
 
-    BackendError names the worst output of a package that computes something else.
+    None when no target runs here. BackendError names the worst output of a package that computes something else.
     """
+    checked: dict[tuple[tuple[str, str], ...], int] = {}
     with open_package(path, check="fast") as package:
         if package.manifest.pipeline["stages"]:
             Graph.of_package(package)
-        try:
-            bound = bind_here(package, registry=registry)
-        except BindError:
-            return None
-        return len(require_golden(bound))
+        for board in dict.fromkeys([*boards, AUTO]):
+            try:
+                bound = bind_here(package, board, registry=registry)
+            except (BindError, BoardError):
+                continue
+            placed = tuple((model, place.target.id) for model, place in bound.places.items())
+            if placed not in checked:
+                checked[placed] = len(require_golden(bound))
+    return sum(checked.values()) if checked else None

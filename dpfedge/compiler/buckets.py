@@ -26,10 +26,13 @@ BUCKETS_MAX = 64
 _SMALL_BYTES = 4096  # shapes and axes, whose values inference needs, are smaller
 
 
-def with_buckets(imported: Imported, buckets: Mapping[str, Sequence[int]], *, dynamic: bool, where: str) -> Imported:
+def with_buckets(
+    imported: Imported, buckets: Mapping[str, Sequence[int]], *, dynamic: bool, where: str, offered: bool = True
+) -> Imported:
     """`imported` with one more graph per bucket; with `dynamic` False only those, and every dimension must have one.
 
-    A bucketed graph's hints name what it is: `bucket` = {graph, sizes}. ModelError for a dimension no graph has.
+    `offered`: whether a recipe may give the family buckets, for the words of the refusal. A bucketed graph's hints name
+    what it is: `bucket` = {graph, sizes}. ModelError for a dimension no graph has.
     """
     named = {name: _dims(graph) for name, graph in imported.graphs.items()}
     known = {dim for dims in named.values() for dim in dims}
@@ -43,7 +46,7 @@ def with_buckets(imported: Imported, buckets: Mapping[str, Sequence[int]], *, dy
         if dynamic or not named[name]:
             graphs[name] = graph
         elif missing := [dim for dim in named[name] if dim not in buckets]:
-            remedy = "give each dimension sizes: buckets: {DIM: [SIZE, …]}"
+            remedy = "give each dimension sizes: buckets: {DIM: [SIZE, …]}" if offered else "its family has no buckets"
             raise Unsupported(
                 "the backend needs fixed shapes",
                 where=f"{where}: graph {name}",

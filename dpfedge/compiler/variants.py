@@ -59,8 +59,9 @@ class Variants:
         if variant.quality is not None:
             notes += (variant.quality.decision(form.name),)
         fixed = with_buckets(
-            variant.imported, self._source.buckets, dynamic=_dynamic(plan, backend), where=self._source.where
-        )
+            variant.imported, self._source.buckets, dynamic=_dynamic(plan, backend), where=self._source.where,
+            offered="buckets" in self._family.options,
+        )  # fmt: skip
         return replace(fixed, decisions=notes)
 
     def first(self, plans: Sequence[TargetPlan]) -> Imported:

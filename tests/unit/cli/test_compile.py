@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpfedge.binding import Bound
 from dpfedge.cli import main
 from dpfedge.compiler.nodes import Nodes
 from dpfedge.errors import BackendError
+from dpfedge.hardware.board import VARIABLE, board_files
 from dpfedge.tensors import TensorSpec
 
 RECIPE = """\
@@ -64,6 +66,25 @@ def net(tmp_path: Path) -> Path:
 
 
 NET = 'name: net\nversion: "1"\nmodels:\n  net: {family: onnx, source: "folder:.", licence: LICENCE}\n'
+
+
+def test_compile__compares_golden_values_of_each_board_that_is_here(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A board that is only asked for is no `auto`: its target is run too, and one that two boards share once."""
+    recipe = net / "net.yml"
+    recipe.write_text(NET.replace("LICENCE", "MIT"))
+    (net / "boards").mkdir()
+    (net / "boards" / "like-host.yaml").write_text(board_files()["host"].read_text().replace("always:", "asked:"))
+    monkeypatch.setenv(VARIABLE, str(net / "boards"))
+    ran: list[str] = []
+
+    def golden(bound: Bound) -> list[None]:
+        ran.append(bound.board.id)
+        return [None]
+
+    monkeypatch.setattr("dpfedge.cli.compile.require_golden", golden)
+    boards = ("--board", "orin", "--board", "like-host", "--board", "host")
+    assert main(["compile", str(recipe), "-o", str(net / "boards.dpfbin"), *boards]) == 0
+    assert ran == ["like-host"]
 
 
 def test_compile__compares_golden_values(net: Path, capsys: pytest.CaptureFixture[str]) -> None:

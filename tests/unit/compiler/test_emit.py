@@ -353,3 +353,13 @@ def test_compile_package__fixed_shapes_where_the_recipe_has_buckets(folder: Path
     assert sorted(package.manifest.targets[0].models["net"].graphs) == ["main@n-2", "main@n-8"]
     assert "the backend needs fixed shapes" in dict(package.manifest.targets[1].decisions)["open: device=cpu, not gpu"]
     assert {(record.model, record.graph) for record in package.manifest.golden} == {("net", "main"), ("open", "main")}
+
+
+def test_compile_package__a_form_that_the_cpu_has_not(folder: Path) -> None:
+    """8-bit floats are the GPU's alone: there is no fallback for that model, and the others have theirs."""
+    text = (folder / "tiny.yaml").read_text().replace("mode: exact", "mode: exact, weights: fp8")
+    (folder / "tiny.yaml").write_text(text)
+
+    assert held(placed(folder, FakeGpu(), "mi300x")) == [("rocm", ["llm"]), ("cpu", ["vad"])]
+    with pytest.raises(Unsupported, match="weights: fp8 needs an architecture with 8-bit floats"):
+        placed(folder, FakeGpu(), "mi300x:cpu")

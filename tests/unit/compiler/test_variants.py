@@ -133,3 +133,23 @@ def test_variants__buckets(tmp_path: Path) -> None:
     made, _ = variants(tmp_path)
     with pytest.raises(Unsupported, match=r"r\.yaml:4: graph main: the backend needs fixed shapes; found n"):
         made.of(CPU, Fixed())
+
+
+def test_first__the_form_of_a_target_that_has_one(tmp_path: Path) -> None:
+    """Numbers and assets are the same in every form, so a target that lacks the form asked for is passed over."""
+    made, _ = variants(tmp_path, weights="fp8")
+    v3 = TargetPlan("cpu", "cpu", "cpu.x86_64", "x86-64-v3", frozenset(), (), ())
+    gpu = TargetPlan("gpu", "cuda", "gpu.nvidia", "sm_90", frozenset(), (), ())
+
+    assert made.first([v3, gpu]) is made.in_form(made.form(gpu)).imported
+    with pytest.raises(Unsupported, match="weights: fp8 needs an architecture with 8-bit floats"):
+        made.first([v3])
+
+
+def test_variants__without_buckets_of_their_own(tmp_path: Path) -> None:
+    """Who cannot give a family buckets is not told to."""
+    made, _ = variants(tmp_path, "llama")
+    plan = TargetPlan("t", "fixed", "gpu.amd", "gfx942", frozenset(), (), ())
+
+    with pytest.raises(Unsupported, match="fixed shapes; found n, total; its family has no buckets"):
+        made.of(plan, Fixed())

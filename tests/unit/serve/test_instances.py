@@ -211,3 +211,19 @@ def test_follow__after_the_end_does_nothing(instances: Instances, backend: FakeB
     instances.follow(placed(llm="cuda:7"), {"fake": backend})
     assert "cuda:7" not in instances.router.health_map()
     instances.close()
+
+
+def test_instances__each_device_is_asked_through_its_own_backend() -> None:
+    """Stages on two backends: one that is out takes only its own device away."""
+    gpu, cpu = FakeBackend(), FakeBackend()
+    on = placed(llm="cuda:0", voice="cpu:0")
+    devices = on.devices()
+    devices["voice"] = replace(devices["voice"], backend="cpu")
+    one = Instances(on, {"fake": gpu, "cpu": cpu}, None, rule=Rule(up_hold_ms=0))
+    try:
+        gpu.now["cuda:0"] = BAD
+        soon(lambda: not health_of(one, "cuda:0"))
+        assert health_of(one, "cpu:0")
+        assert one.admit(Mode.SPEAK) == "cpu:0"
+    finally:
+        one.close()
