@@ -92,9 +92,8 @@ def planes(
         plane += _ALIGN  # planes a page apart would share a few sets of the cache
     name = to.scratch("f32", (count * plane + slack,))
     lines = rows[0] * strides[0] * strides[1]
-    each = lines if to.facts.cpu else 1
-    made = kernel("pack", "to_phases", to.facts, ROWS=each if each <= 16 else 16, WIDTH=1)
-    each = each if each <= 16 else 16
+    each = 16 if to.facts.cpu else 1
+    made = kernel("pack", "to_phases", to.facts, ROWS=each, WIDTH=1)
     numbers = (*sizes, *strides, *rows, *before, plane, lines, count)
     launch(to, made, [*tensors((x, name)), *(i32(one) for one in numbers)], (divided(lines, each), count), (1, 64))
     return Planes(name, plane, phase, rows[1], True)
