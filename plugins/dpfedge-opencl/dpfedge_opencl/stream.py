@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfedge.errors import BackendError, RunCancelled
-from dpfedge_opencl.library import check, driver, hang_seconds, hung_error, status_name
+from dpfedge_opencl.library import build_seconds, check, driver, hang_seconds, hung_error, status_name
 from dpfedge_opencl.native import callback
 from dpfedge_opencl.runtime import Runtime
 
@@ -45,6 +45,8 @@ class Batch:
     def __init__(self, calls: Sequence[Call], nodes: Sequence[str]) -> None:
         self._calls, self._nodes = tuple(calls), tuple(nodes)
         self._size = 0
+        self.ran = False
+        """Whether it was run before: drivers compile some more when a kernel is first launched."""
         self._windows: tuple[Window, ...] = ()
 
     def __len__(self) -> int:
@@ -82,7 +84,7 @@ class Stream:
         self._queue = runtime.queue(urgency)
         self.handle = ctypes.c_void_p(self._queue.value)
         self._signal = _Signal()
-        self._seconds = hang_seconds()
+        self._seconds = self._patience = hang_seconds()
         self._size, self._measured = _FEWEST, 0
         self.cancelled = False
         self._broken: BackendError | None = None
@@ -93,12 +95,14 @@ class Stream:
             raise self._broken
         self._runtime.check_process()
         started = time.perf_counter()
+        self._patience = self._seconds if batch.ran else build_seconds()
         try:
             self._run(batch.windows(self._size))
         except BackendError:
             self._recover()
             raise
         self.check_cancelled()
+        batch.ran = True
         if self._measured < _MEASURED and len(batch) > _FEWEST:
             self._measured += 1
             each = (time.perf_counter() - started) / len(batch)
@@ -156,8 +160,10 @@ class Stream:
         signal = self._signal
         if code := self._native.clSetEventCallback(window.event, 0, signal.function, None):
             check(code, "clSetEventCallback", self._where)
-        if not signal.lock.acquire(timeout=self._seconds):
+        if not signal.lock.acquire(timeout=self._patience):
             _lost.append((self, window))
-            self._broken = hung_error(self._where, f"a kernel of {window.nodes[0]} … {window.nodes[-1]}", self._seconds)
+            self._broken = hung_error(
+                self._where, f"a kernel of {window.nodes[0]} … {window.nodes[-1]}", self._patience
+            )
             raise self._broken
         return signal.status
