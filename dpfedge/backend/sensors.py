@@ -19,10 +19,15 @@ from dpfedge.hardware.source.root import Root
 from dpfedge.hardware.source.tegragpu import find_gpu, read_clock, read_load
 from dpfedge.hardware.source.thermal import Zone, find_alerts, read_zone, read_zones, throttling
 
-__all__ = ["AmdSensors", "AmdState", "TegraSensors", "TegraState"]
+__all__ = ["AmdSensors", "AmdState", "TegraSensors", "TegraState", "free_memory"]
 
 _GPU_ZONES = ("gpu-thermal", "GPU-therm", "tj-thermal")
 """Zones that are the GPU's, the best first; `tj` is the hottest place of the whole chip."""
+
+
+def free_memory(sysroot: str | Path = "/") -> float | None:
+    """Available over all memory of the machine, 0 to 1: what a device without memory of its own has. None: not told."""
+    return free_share(Root(sysroot))
 
 
 @dataclass(frozen=True, slots=True)

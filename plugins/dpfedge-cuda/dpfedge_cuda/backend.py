@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,17 +27,20 @@ from dpfedge.backend.api import (
     LoweredGraph,
     LowerRequest,
 )
+from dpfedge.backend.sensors import free_memory
+from dpfedge.backend.telling import Teller
 from dpfedge.errors import BackendError
-from dpfedge_cuda.telling import Teller
+from dpfedge_cuda.telling import nvml_teller
 
 if TYPE_CHECKING:
     from dpfedge_cuda.executable import CudaExecutable
     from dpfedge_cuda.loading import Loader
 
-__all__ = ["CudaBackend"]
+__all__ = ["THROTTLED", "CudaBackend"]
 
 DTYPES = frozenset({"f32", "f16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool"})
-_THROTTLED = 0x8 | 0x20 | 0x40 | 0x80  # nvml.h: HW slowdown, SW and HW thermal slowdown, HW power brake
+THROTTLED = 0x8 | 0x20 | 0x40 | 0x80
+"""Throttle reasons that take speed from a GPU (nvml.h): HW slowdown, SW and HW thermal slowdown, HW power brake."""
 _LIBRARIES = ("onnxruntime-gpu", "onnxruntime", "tensorrt", "nvidia-cudnn-cu13", "nvidia-cublas")
 
 
@@ -49,9 +52,17 @@ class CudaBackend:
     abi = ABI
     compares_sealed = False
 
-    def __init__(self, teller: Teller | None = None) -> None:
-        self._teller = teller or Teller()
+    def __init__(self, teller: Callable[[], Teller] = nvml_teller) -> None:
+        self._new_teller = teller
+        self._tellers: dict[str, Teller] = {}
         self._lock = threading.Lock()
+
+    def _teller(self, key: str) -> Teller:
+        """One for each device, and one for the list: a GPU that hangs keeps nobody from asking of another."""
+        with self._lock:
+            if key not in self._tellers:
+                self._tellers[key] = self._new_teller()
+            return self._tellers[key]
 
     @cached_property
     def _loader(self) -> Loader:
@@ -64,7 +75,7 @@ class CudaBackend:
         from dpfedge.backend.accelerators import accelerators
         from dpfedge_cuda.devices import list_devices
 
-        return list_devices(accelerators(sysroot), sysroot, lambda: self._teller.ask("list"), os.environ)
+        return list_devices(accelerators(sysroot), sysroot, lambda: self._teller("").ask("list"), os.environ)
 
     def capabilities(self, device: Device) -> Capabilities:
         """Links are used in place through pinned, mapped memory; one stream for urgent work and one for the rest."""
@@ -110,16 +121,13 @@ class CudaBackend:
     def nvml(self, device: Device) -> Mapping[str, Any]:
         """All that NVML tells of the device now, clocks (MHz) and power (mW) too; None for what it does not tell."""
         key = str(device.facts["uuid"] if "part" in device.facts else device.facts["pci"])
-        return self._teller.ask("health", key)
+        return self._teller(key).ask("health", key)
 
 
 def health_of(told: Mapping[str, Any], device: Device) -> Health:
     """NVML's answer as a `Health`; BackendError where it tells no memory of a GPU that has its own."""
-    if told["total"]:
-        free = told["free"] / told["total"]
-    elif device.unified_memory:
-        free = _free_of_machine()
-    else:
+    free = told["free"] / told["total"] if told["total"] else free_memory() if device.unified_memory else None
+    if free is None:
         what, remedy = "NVML tells no memory of this device", "upgrade the driver"
         raise BackendError(what, where=f"backend cuda: {device.id}", found="not supported", remedy=remedy)
     temperature = told["temperature"]
@@ -127,18 +135,12 @@ def health_of(told: Mapping[str, Any], device: Device) -> Health:
         utilisation=min(1.0, max(0.0, (told["utilisation"] or 0) / 100)),
         free_memory=min(1.0, max(0.0, free)),
         temperature_c=None if temperature is None else float(temperature),
-        throttled=bool((told["reasons"] or 0) & _THROTTLED),
+        throttled=bool((told["reasons"] or 0) & THROTTLED),
         ecc_corrected=told["corrected"] or 0,
         ecc_uncorrected=told["uncorrected"] or 0,
         faults=told["faults"] or 0,
         power_w=None if told["power"] is None else told["power"] / 1000,
     )
-
-
-def _free_of_machine() -> float:
-    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
-    total, free = (int(lines[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
-    return free / total
 
 
 def _version(name: str) -> str:

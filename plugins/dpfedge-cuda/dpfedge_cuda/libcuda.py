@@ -3,17 +3,17 @@
 
 Some twenty functions whose form has not changed since CUDA 4 and which come with every driver: bindings for them
 (cuda-bindings) would have to be of the CUDA that onnxruntime was built with, on Jetson of the JetPack, and the runtime
-library (libcudart) is another file for each CUDA. It needs the standard library only: run as a program it prints what
-the driver tells of its devices as JSON, so that a driver that hangs or crashes takes a child process with it. Nothing
-here has a time limit; `driver.py` gives it one.
+library (libcudart) is another file for each CUDA. Run as a program it tells what the driver tells of its devices
+(`telling.py`), so that a driver that hangs or crashes takes a child process with it. Nothing here has a time limit;
+`driver.py` gives it one.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
-import sys
 from typing import Any
+
+from dpfedge.backend.answering import serve
 
 __all__ = ["LIBRARY", "CudaError", "Libcuda"]
 
@@ -122,8 +122,16 @@ class Libcuda:
             raise
 
     def devices(self) -> list[dict[str, Any]]:
-        """What CUDA sees, in its own order, after `cuInit`."""
-        return [self._device(number) for number in range(self.number("cuDeviceGetCount"))]
+        """What CUDA sees, in its own order, after `cuInit`; a broken one is left out while another can be asked."""
+        found, broken = [], []
+        for number in range(self.number("cuDeviceGetCount")):
+            try:
+                found.append(self._device(number))
+            except CudaError as error:
+                broken.append(error)
+        if broken and not found:
+            raise broken[0]
+        return found
 
     def _device(self, ordinal: int) -> dict[str, Any]:
         device = self.number("cuDeviceGet", ordinal)
@@ -145,17 +153,18 @@ class Libcuda:
         }
 
 
-def _tell() -> dict[str, Any]:
+def _tell(question: dict[str, Any]) -> dict[str, Any]:
+    """The answer to the one question there is."""
     try:
         cuda = Libcuda()
         version = cuda.number("cuDriverGetVersion")
         cuda.call("cuInit", 0)
         return {"cuda": version, "devices": cuda.devices()}
     except OSError as error:
-        return {"missing": str(error)}
+        return {"error": str(error), "missing": True}
     except CudaError as error:
         return {"error": str(error), "call": error.call, "code": error.code}
 
 
 if __name__ == "__main__":
-    json.dump(_tell(), sys.stdout)
+    serve(_tell)

@@ -2,15 +2,16 @@
 """The process that asks NVML: a question as one line of JSON in, one line of JSON out, until its input ends.
 
 NVML can hang for minutes when a GPU fell off the bus, and a broken driver can crash it; here that costs a child of the
-process that asked (`telling.py` kills it). It needs nvidia-ml-py and the standard library only.
+process that asked (`telling.py` kills it). It needs nvidia-ml-py.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from dpfedge.backend.answering import serve
 
 __all__ = ["APPLICATION_XIDS", "Nvml"]
 
@@ -30,9 +31,18 @@ class Nvml:
         self._faults: dict[str, int] = {}
 
     def list(self) -> dict[str, Any]:
-        """The driver's version and every GPU with its MIG instances; what NVML does not tell is left out."""
-        nvml = self.nvml
-        gpus = [self._gpu(nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount())]
+        """The driver's version and every GPU with its MIG instances; what NVML does not tell is left out.
+
+        So is a broken GPU while another one can be asked.
+        """
+        nvml, gpus, broken = self.nvml, [], []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                gpus.append(self._gpu(nvml.nvmlDeviceGetHandleByIndex(index)))
+            except nvml.NVMLError as error:
+                broken.append(error)
+        if broken and not gpus:
+            raise broken[0]
         return {"driver": _text(nvml.nvmlSystemGetDriverVersion()), "gpus": gpus}
 
     def _gpu(self, handle: Any) -> dict[str, Any]:
@@ -165,9 +175,7 @@ def _answer(state: list[Nvml], question: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer until the one who asks goes away."""
-    state: list[Nvml] = []
-    for line in sys.stdin:
-        print(json.dumps(_answer(state, json.loads(line))), flush=True)
+    serve(partial(_answer, []))
 
 
 if __name__ == "__main__":

@@ -57,11 +57,11 @@ class JetsonBackend:
 
     @cached_property
     def _watch(self) -> Watch:
-        from dpfedge_cuda.telling import Teller
+        from dpfedge_cuda.telling import nvml_teller
 
         from dpfedge_jetson.health import Watch
 
-        teller = Teller()
+        teller = nvml_teller()
         return Watch(lambda address: teller.ask("health", address))
 
     def devices(self, sysroot: Path) -> Sequence[Device]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dpfedge_cuda.backend import THROTTLED
+
 from dpfedge.backend.api import Device, Health
 from dpfedge.backend.sensors import TegraSensors, TegraState
 from dpfedge.errors import Unavailable
@@ -19,7 +21,6 @@ from dpfedge_jetson.devices import WHERE
 __all__ = ["Watch"]
 
 _POWER_S = 1.0
-_THROTTLED = 0x8 | 0x20 | 0x40 | 0x80  # nvml.h: HW slowdown, SW and HW thermal slowdown, HW power brake
 Ask = Callable[[str], Mapping[str, Any]]
 """PCI address → what NVML tells of the GPU there."""
 
@@ -44,7 +45,7 @@ class Watch:
             utilisation=0.0 if own is None or device.kind.startswith("dla.") else min(1.0, max(0.0, own)),
             free_memory=min(1.0, max(0.0, state.memory_free)),
             temperature_c=None if temperature is None else float(temperature),
-            throttled=state.throttled or bool((told.get("reasons") or 0) & _THROTTLED),
+            throttled=state.throttled or bool((told.get("reasons") or 0) & THROTTLED),
             ecc_corrected=told.get("corrected") or 0,
             ecc_uncorrected=told.get("uncorrected") or 0,
             faults=told.get("faults") or 0,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import standin
-from dpfedge_cuda.telling import Teller, _end_own, ask_cuda
+from dpfedge_cuda.telling import NVML, ask_cuda, nvml_teller
 
+from dpfedge.backend.telling import Teller, _end_own
 from dpfedge.errors import BackendError, Unavailable
 
 PCI = "0000:18:00.0"
@@ -29,7 +31,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def teller() -> Iterator[Teller]:
     """One with short bounds."""
-    one = Teller(answer_s=1.0, first_s=10.0)
+    one = Teller(NVML, answer_s=1.0, first_s=10.0)
     yield one
     one.close()
 
@@ -131,8 +133,8 @@ def test_ask__each_call_may_fail(nvml: Path, teller: Teller, monkeypatch: pytest
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo"])
 def test_ask__that_hangs(nvml: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     """The child is killed; for a while nobody asks again, then a new one does."""
-    teller = Teller(answer_s=0.3, first_s=0.3)
-    monkeypatch.setattr("dpfedge_cuda.telling._PAUSE_S", 0.2)
+    teller = Teller(NVML, answer_s=0.3, first_s=0.3)
+    monkeypatch.setattr("dpfedge.backend.telling._PAUSE_S", 0.2)
     monkeypatch.setenv("STANDIN", f"{function}=hang")
     with pytest.raises(Unavailable, match=r"NVML does not answer within 0\.3 s; .*dmesg"):
         teller.ask("health", PCI)
@@ -143,7 +145,7 @@ def test_ask__that_hangs(nvml: Path, monkeypatch: pytest.MonkeyPatch, function: 
     assert teller._child is None, f"asked again after {time.monotonic() - begun} s"
 
     monkeypatch.delenv("STANDIN")
-    monkeypatch.setattr("dpfedge_cuda.telling._PAUSE_S", 0.0)
+    monkeypatch.setattr("dpfedge.backend.telling._PAUSE_S", 0.0)
     teller._first_s = 10.0
     assert teller.ask("health", PCI)["utilisation"] == 40
     teller.close()
@@ -152,11 +154,11 @@ def test_ask__that_hangs(nvml: Path, monkeypatch: pytest.MonkeyPatch, function: 
 def test_ask__that_cannot_even_be_killed(nvml: Path, teller: Teller, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process in the kernel's uninterruptible sleep is left behind, and no second one started beside it."""
     teller.ask("list")
-    monkeypatch.setattr("dpfedge_cuda.telling._ended", lambda child: False)
+    monkeypatch.setattr("dpfedge.backend.telling._ended", lambda child: False)
     left = teller._child
     assert left is not None
     teller.close()
-    with pytest.raises(Unavailable, match=f"process {left.pid} hangs in the NVIDIA driver and cannot be killed"):
+    with pytest.raises(Unavailable, match=f"process {left.pid} hangs in NVML and cannot be killed"):
         teller.ask("list")
     left.kill()
     left.communicate()
@@ -189,6 +191,55 @@ def test_ask__that_crashes(nvml: Path, teller: Teller, monkeypatch: pytest.Monke
     monkeypatch.setenv("STANDIN", "nvmlDeviceGetUtilizationRates=crash")
     with pytest.raises(Unavailable, match="NVML ended the process that asked it by signal 11"):
         teller.ask("health", PCI)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("hang", "NVML does not answer within 1 s"),
+        ("crash", "NVML ended the process that asked it by signal 11"),
+        ("exit", "NVML ended the process that asked it with status 0"),
+    ],
+)
+def test_ask__a_library_that_fails_as_it_is_loaded(
+    nvml: Path, monkeypatch: pytest.MonkeyPatch, what: str, words: str
+) -> None:
+    """An error in words, as later."""
+    monkeypatch.setenv("STANDIN", f"load={what}")
+    with pytest.raises(Unavailable, match=words):
+        Teller(NVML, first_s=1.0 if what == "hang" else 30.0).ask("list")
+
+
+@pytest.mark.parametrize("what", ["print", "bytes", "fork"])
+def test_ask__a_library_that_does_other_things(nvml: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """What it prints is no answer, and what it leaves behind ends with the child."""
+    monkeypatch.setenv("STANDIN", f"load={what}")
+    teller = nvml_teller()
+    assert teller.ask("list")["driver"] == "580.65.06"
+    child = teller._child
+    assert child is not None
+    teller.close()
+    while _alive(child.pid):
+        time.sleep(0.01)
+
+
+def _alive(group: int) -> bool:
+    """Whether a process of the group is there that has not ended; zombies are for init to reap."""
+    states = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = entry.read_text().rpartition(")")[2].split()
+            states += [fields[0]] if int(fields[2]) == group else []
+    return any(state != "Z" for state in states)
+
+
+def test_ask__one_broken_gpu_of_two(nvml: Path, teller: Teller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other is told."""
+    monkeypatch.setenv("NVML_GPUS", "2")
+    monkeypatch.setenv("STANDIN", "nvmlDeviceGetHandleByIndex_v2=15@2")
+
+    (gpu,) = teller.ask("list")["gpus"]
+    assert gpu["pci"] == PCI
 
 
 def test_ask__without_the_library(tmp_path: Path, teller: Teller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +280,24 @@ def test_ask_cuda__each_call_may_fail(monkeypatch: pytest.MonkeyPatch, function:
     monkeypatch.setenv("STANDIN", f"{function}={what}")
     with pytest.raises(Unavailable, match="backend cuda: " + words.format(function)):
         ask_cuda(within_s=1.0 if what == "hang" else 30.0)
+
+
+@pytest.mark.parametrize("what", ["print", "bytes", "fork"])
+def test_ask_cuda__a_library_that_does_other_things(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Prints, or leaves a process behind: the answer is what the driver tells."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(standin.build("cuda.c", "libcuda.so.1")))
+    monkeypatch.setenv("STANDIN", f"load={what}")
+
+    assert len(ask_cuda()["devices"]) == 1
+
+
+def test_ask_cuda__one_broken_gpu_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other is told, with its own number."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(standin.build("cuda.c", "libcuda.so.1")))
+    monkeypatch.setenv("CUDA_GPUS", "2")
+    monkeypatch.setenv("STANDIN", "cuDeviceGetUuid_v2=46@2")
+
+    assert [one["ordinal"] for one in ask_cuda()["devices"]] == [0]
 
 
 def test_ask_cuda__no_driver_an_old_one_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

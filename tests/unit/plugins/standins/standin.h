@@ -6,6 +6,9 @@
  *   nvmlInit_v2=999@3       return it from the third call on
  *   nvmlInit_v2=hang        never return
  *   nvmlInit_v2=crash       die by a segmentation fault
+ *   load=hang|crash|exit|print|bytes|fork
+ *                           what the library does when it is loaded: besides, end the process as if all were well,
+ *                           print a line, or bytes that are no text, or leave a process behind that keeps every file open
  * `STANDIN_CALL(fail)` at the start of a function does all of that. A missing symbol is made by compiling without it:
  * -DWITHOUT_nvmlInit_v2 and `#ifndef` around the function.
  */
@@ -41,6 +44,17 @@ static int standin_called(const char *function, int call) {
         for (;;) pause();
     if (strncmp(told, "crash", 5) == 0) raise(SIGSEGV);
     return atoi(told);
+}
+
+__attribute__((constructor)) static void standin_loaded(void) {
+    const char *told = standin_told("load", 1);
+    if (told == NULL) return;
+    standin_called("load", 1);
+    if (strncmp(told, "exit", 4) == 0) exit(0);
+    if (strncmp(told, "print", 5) == 0) fflush((puts("driver: hello"), stdout));
+    if (strncmp(told, "bytes", 5) == 0) fflush((fputs("\xff\xfe\n", stderr), fputs("\xff\xfe\n", stdout), NULL));
+    if (strncmp(told, "fork", 4) == 0 && fork() == 0)
+        for (;;) pause();
 }
 
 #define STANDIN_CALL(type)                                                                                             \
