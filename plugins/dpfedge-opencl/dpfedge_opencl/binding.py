@@ -50,6 +50,11 @@ class OpenClBinding:
         self._segments = Segments(executable.graph.segments)
         self.set_input, self.set_output = self._ports.set_input, self._ports.set_output
 
+    @property
+    def copies(self) -> int:
+        """How often memory of a caller was copied on this device, by any binding."""
+        return self._memory.copies
+
     def link(self, output: str, input: str) -> None:
         """Feed this run's `output` to `input` of the next run; two memories of ours take turns."""
         if output not in self._ports.outputs or input not in self._ports.inputs:
@@ -90,6 +95,7 @@ class OpenClBinding:
         for name in found.keys() & self._segments.made.keys():  # the CPU plugin's memory is overwritten by its next run
             found[name] = found[name].copy()
             self._memory.copied += found[name].nbytes
+            self._memory.copies += 1
         ports.forget()
         return found
 

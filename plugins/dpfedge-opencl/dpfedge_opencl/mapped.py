@@ -57,6 +57,7 @@ class Mapped:
 
     def __init__(self, context: Handle, queue: Handle, where: str) -> None:
         self.context, self._queue, self.where, self.copied = context, queue, where, 0
+        self.copies = 0
 
     def wrap(self, array: Array, *, write: bool, address: int | None = None) -> Span:
         """Memory of the driver's with a copy of the array."""
@@ -114,3 +115,4 @@ class Mapped:
             ours[:] = device
         block.release()
         self.copied += array.nbytes
+        self.copies += 1

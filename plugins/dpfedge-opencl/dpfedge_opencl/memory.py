@@ -58,6 +58,8 @@ class Memory(Protocol):
     """Kernels work in the caller's own pages; else each use is a copy that `copied` counts."""
     copied: int
     """Bytes copied between the caller's memory and the device's so far."""
+    copies: int
+    """How many copies that were."""
 
     def wrap(self, array: Array, *, write: bool, address: int | None = None) -> Span:
         """The caller's array for kernels, which may `write` it; `address` is its own, if that is known."""
@@ -97,7 +99,7 @@ class InPlace:
     in_place = True
 
     def __init__(self, context: Handle, where: str) -> None:
-        self._context, self._where, self.copied = context, where, 0
+        self._context, self._where, self.copied, self.copies = context, where, 0, 0
 
     def wrap(self, array: Array, *, write: bool, address: int | None = None) -> Span:
         """The array from the page it begins in: kernels may begin at any element, memory objects not."""
