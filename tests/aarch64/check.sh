@@ -146,7 +146,7 @@ tested "unit tests: core, link, kills, packages" 900 tests/unit/test_core.py tes
 tested "unit tests: CPU backend, stage processes" 900 tests/unit/plugins/dpfedge_cpu \
   tests/unit/pipeline/test_zygote.py tests/unit/pipeline/test_supervisor.py
 DPF_PAGE=16384 ARM_PAGE=16384 ARM_FACE=orin tested "pages of 16 KiB" 900 userland.py tests/unit/link/test_arena.py \
-  tests/unit/link/test_ring.py tests/unit/package/test_reader.py tests/unit/package/test_weights.py tests/unit/plugins/dpfedge_cpu/test_packed.py \
+  tests/unit/link/test_ring.py tests/unit/package/test_reader.py tests/unit/package/test_weights.py \
   -k "not killed_stage"
 parity x86 arm-4096
 parity avx2 arm-4096
