@@ -7,12 +7,13 @@ comes back. There is one such thread for each `Watched` and one for each `bounde
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from dpfedge.errors import BackendError, Unavailable
+from dpfedge.errors import Unavailable
 
 __all__ = ["Watched", "bounded"]
 
@@ -31,21 +32,27 @@ def bounded(ask: Callable[[], Answer], where: str, seconds: float = 10.0) -> Ans
 class Watched(Generic[Answer]):
     """Asks every `period_s` seconds (None: once) in a thread of its own, begun at the first `latest`.
 
-    `ask` may raise BackendError or OSError, which `latest` raises to whoever asks then; any other error is a defect
-    and ends the thread.
+    What `ask` raises, `latest` raises to whoever asks then. A forked process asks through a thread of its own.
     """
 
     def __init__(self, ask: Callable[[], Answer], where: str, period_s: float | None = 1.0, stale_s: float = 5.0):
         self._ask, self._where, self._period, self._stale = ask, where, period_s, stale_s
-        self._changed, self._closed = threading.Condition(), threading.Event()
+        self._closed = threading.Event()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing was asked yet in this process."""
+        self._changed, self._owner = threading.Condition(), os.getpid()
         self._answer: Answer | None = None
-        self._error: BackendError | OSError | None = None
+        self._error: BaseException | None = None
         self._at: float | None = None
         self._since = 0.0
         self._thread: threading.Thread | None = None
 
     def latest(self) -> Answer:
         """The last answer, without waiting once there was one; Unavailable when it is older than `stale_s`."""
+        if self._owner != os.getpid():
+            self._begin()
         with self._changed:
             if self._thread is None:
                 self._since = time.monotonic()
@@ -60,7 +67,7 @@ class Watched(Generic[Answer]):
                     remedy="the driver hangs: look at `dmesg`, and reset the device or restart the machine",
                 )  # fmt: skip
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             return self._answer  # type: ignore[return-value]  # None only before the first answer
 
     def close(self) -> None:
@@ -69,13 +76,24 @@ class Watched(Generic[Answer]):
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            answer, error = None, None
-            try:
+            answer, raised = None, _Raised()
+            with raised:
                 answer = self._ask()
-            except (BackendError, OSError) as raised:
-                error = raised
             with self._changed:
-                self._answer, self._error, self._at = answer, error, time.monotonic()
+                self._answer, self._error, self._at = answer, raised.error, time.monotonic()
                 self._changed.notify_all()
             if self._period is None or self._closed.wait(self._period):
                 return
+
+
+class _Raised:
+    """Keeps what is raised inside, of whatever kind, for the thread that asked."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        """Nothing yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.error = error
+        return True

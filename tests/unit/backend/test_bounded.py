@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 
@@ -33,6 +34,32 @@ def test_bounded__raises_what_was_raised() -> None:
 
     with pytest.raises(BackendError, match="library x: no"):
         bounded(ask, "library x")
+
+
+@pytest.mark.parametrize("error", [KeyError("amdsmi"), SystemExit(3)])
+def test_bounded__raises_defects_too(error: BaseException) -> None:
+    """At once: they are no library that hangs."""
+
+    def ask() -> int:
+        raise error
+
+    with pytest.raises(type(error)):
+        bounded(ask, "library x", 600.0)
+
+
+def test_watched__after_a_fork() -> None:
+    """The forked process has none of its parent's threads, and asks anew."""
+    watched = Watched(os.getpid, "library x")
+    assert watched.latest() == os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        right = False
+        try:
+            right = watched.latest() == os.getpid()
+        finally:
+            os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    watched.close()
 
 
 def test_bounded__gives_up_on_what_hangs() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import standin
 
 from dpfedge import _core
 from dpfedge.backend import loader
@@ -21,12 +22,14 @@ def wanting(place: Path, name: bytes) -> Path:
 
 
 def test_load_error__names_what_is_missing(tmp_path: Path) -> None:
-    """As the loader says it; nothing is said of a library that loads, or that is not there."""
+    """As the loader says it; nothing is said of a library that loads, or of one before it that is not there."""
     broken = wanting(tmp_path / "broken.so", b"libx.so.6")
 
     error = load_error([tmp_path / "none.so", broken])
     assert missing_library(error) == "libx.so.6"
     assert load_error([tmp_path / "none.so", OURS]) == ""
+    assert load_error([OURS, tmp_path / "none.so"]) == f"{tmp_path / 'none.so'} is not there"
+    assert missing_library(load_error(["libnobodyhas.so.9"])) == "libnobodyhas.so.9"
     assert missing_library("loading it takes more than 30 s") is None
 
 
@@ -47,3 +50,22 @@ def test_load_error__of_what_hangs_or_dies(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(loader, "_TIMEOUT_S", 20.0)
     monkeypatch.setattr(loader, "_CODE", "import os; os.abort()")
     assert load_error([tmp_path]) == "loading it ends the process by signal 6"
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        ("print", ""),
+        ("bytes", ""),
+        ("fork", ""),
+        ("exit", "loading it ends the process (0)"),
+        ("crash", "loading it ends the process by signal 11"),
+    ],
+)
+def test_load_error__of_what_a_library_does_when_it_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, load: str, words: str
+) -> None:
+    """Ending the process as if all were well is no loading; printing, and leaving a process behind, are."""
+    monkeypatch.setenv("STANDIN", f"load={load}")
+
+    assert load_error([standin.build("nvml.c", "libnvidia-ml.so.1") / "libnvidia-ml.so.1"]) == words

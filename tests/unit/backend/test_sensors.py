@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.backend.sensors import AmdSensors, AmdState, TegraSensors, TegraState
+from dpfedge.backend.sensors import AmdSensors, AmdState, TegraSensors, TegraState, free_memory
 
 ORIN = {
     "proc/meminfo": "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 250 kB\n",
@@ -66,3 +66,11 @@ def test_sensors__of_a_machine_without_any(tmp_path: Path) -> None:
 
     assert (sensors.sample(), sensors.power()) == (TegraState(), TegraState())
     assert AmdSensors("0000:05:00.0", tmp_path).sample() == AmdState()
+
+
+def test_free_memory__of_the_machine(tmp_path: Path) -> None:
+    """Its share; None where no file tells."""
+    assert free_memory(tmp_path) is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1000 kB\nMemAvailable: 250 kB\n")
+    assert free_memory(tmp_path) == 0.25
