@@ -153,7 +153,7 @@ def _golden(
         users.setdefault((form, tuple(sorted(target.coarse[source.name].items()))), []).append(target)
     records = []
     for number, ((form, coarse), members) in enumerate(users.items(), 1):
-        cases, notes = make_cases(source.name, source.family, variants.in_form(form).imported, dict(coarse))
+        cases, notes = make_cases(source.name, source.family, variants.compared(form), dict(coarse))
         for target in members:
             target.note_golden(source.name, notes)
         if len(users) == 1:
@@ -248,9 +248,10 @@ class _Target:
             self.decisions.setdefault(decision, []).append(model)
 
     def note_golden(self, model: str, notes: Mapping[str, tuple[str, str]]) -> None:
-        """Add what was decided on golden values, graph by graph."""
+        """Add what was decided on golden values, graph by graph that the target has."""
         for name, decision in notes.items():
-            self.decisions.setdefault(decision, []).append(f"{model}.{name}")
+            if name in self.models[model]["graphs"]:
+                self.decisions.setdefault(decision, []).append(f"{model}.{name}")
 
     def answers(self, record: Mapping[str, Any]) -> bool:
         """Whether a golden record holds for one of its graphs."""

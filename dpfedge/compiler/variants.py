@@ -84,6 +84,12 @@ class Variants:
             self._made[form.key] = Variant(imported, self._quality(imported, form))
         return self._made[form.key]
 
+    def compared(self, form: Form) -> Imported:
+        """The model in one form, with the smallest bucket of each graph: what golden values are recorded of."""
+        imported = self.in_form(form).imported
+        least = {dim: [min(sizes)] for dim, sizes in self._source.buckets.items()}
+        return with_buckets(imported, least, dynamic=True, where=self._source.where) if least else imported
+
     def figures(self) -> dict[str, Any]:
         """Form → loss and figures, for the model's config."""
         return {

@@ -153,3 +153,12 @@ def test_variants__without_buckets_of_their_own(tmp_path: Path) -> None:
 
     with pytest.raises(Unsupported, match="fixed shapes; found n, total; its family has no buckets"):
         made.of(plan, Fixed())
+
+
+def test_compared__the_smallest_bucket_too(tmp_path: Path) -> None:
+    """So that a target with fixed shapes only has something that its device must answer rightly."""
+    made, _ = variants(tmp_path, buckets={"n": [8, 4]})
+
+    assert list(made.compared(made.form(CPU)).graphs) == ["main", "main@n-4"]
+    made, _ = variants(tmp_path)
+    assert list(made.compared(made.form(CPU)).graphs) == ["main"]
