@@ -162,7 +162,7 @@ class GraphView:
     sealed: Mapping[str, SealedView] = field(default_factory=dict)
     """What the backend's `seal` built for this device, in the mapped sidecar; empty without a seal that fits."""
     samples: Sequence[Mapping[str, Array]] = ()
-    """Inputs of the package's golden runs, complete ones; given to `seal`, for what has to run before it can be kept."""
+    """Complete inputs of the package's golden runs; given to `seal`, for what has to run before it can be kept."""
 
 
 @dataclass(frozen=True, slots=True)

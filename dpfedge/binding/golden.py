@@ -28,6 +28,7 @@ __all__ = [
     "golden_inputs",
     "require_golden",
     "run_golden",
+    "within",
 ]
 
 
@@ -52,10 +53,7 @@ class GoldenResult:
     @property
     def passed(self) -> bool:
         """Whether every error that counts is within its bound."""
-        if self.max_abs_allowed is None and self.rel_l2_allowed is None:
-            return self.max_abs == 0
-        pairs = ((self.max_abs, self.max_abs_allowed), (self.rel_l2, self.rel_l2_allowed))
-        return all(allowed is None or found <= allowed for found, allowed in pairs)
+        return within((self.max_abs, self.rel_l2), (self.max_abs_allowed, self.rel_l2_allowed))
 
     @property
     def excess(self) -> float:
@@ -199,6 +197,13 @@ def _compare(found: Array, wanted: Array, tensor: GoldenTensor) -> tuple[Array, 
         return found, (math.inf, math.inf)
     box = found[tuple(slice(start, start + size) for start, size in zip(tensor.at, tensor.dims, strict=True))]
     return box, errors_between(box, wanted)
+
+
+def within(errors: tuple[float, float], allowed: tuple[float | None, float | None]) -> bool:
+    """Whether (max_abs, rel_l2) are within what is allowed; None allows anything, two of them nothing."""
+    if allowed == (None, None):
+        return errors[0] == 0
+    return all(most is None or error <= most for error, most in zip(errors, allowed, strict=True))
 
 
 def errors_between(found: Array, wanted: Array) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedge import limits
 from dpfedge.backend.api import Array
-from dpfedge.binding.golden import GoldenAnswer, errors_between
+from dpfedge.binding.golden import GoldenAnswer, errors_between, within
 from dpfedge.errors import UsageError
 from dpfedge.tensors import TensorSpec, dtype_name
 
@@ -113,10 +113,7 @@ class Difference:
     @property
     def passed(self) -> bool:
         """Whether the machines are as near each other as the package allows; tokens follow from that."""
-        if self.max_abs_allowed is None and self.rel_l2_allowed is None:
-            return self.max_abs == 0
-        pairs = ((self.max_abs, self.max_abs_allowed), (self.rel_l2, self.rel_l2_allowed))
-        return all(allowed is None or found <= allowed for found, allowed in pairs)
+        return within((self.max_abs, self.rel_l2), (self.max_abs_allowed, self.rel_l2_allowed))
 
 
 def _fields(output: Output) -> dict[str, Any]:

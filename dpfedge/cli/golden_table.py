@@ -7,22 +7,27 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dpfedge.binding import bind_here
+from dpfedge.binding import Bound, bind_here
 from dpfedge.binding.golden import run_golden
 from dpfedge.package import Package
 
-__all__ = ["golden_failure", "golden_lines", "golden_rows"]
+__all__ = ["bound_here", "golden_failure", "golden_lines", "golden_rows"]
 
 
-def golden_rows(package: Package, board: str, vouch: Callable[[Package], object]) -> list[dict[str, Any]]:
-    """Bind `package` to this machine and run its golden records; BindError, BoardError or BackendError as found.
+def bound_here(package: Package, board: str, vouch: Callable[[Package], object]) -> Bound:
+    """`package` on this machine; BindError or BoardError where it does not fit.
 
     With the sidecar beside it if that is whole and `vouch` raises no SignatureError; a line on stderr says why not.
     """
     bound = bind_here(package, board, check="full", vouch=vouch)
     for stale in bound.stale:
         print(f"dpfedge: warning: {stale}", file=sys.stderr, flush=True)
-    return [result.to_map() for result in run_golden(bound)]
+    return bound
+
+
+def golden_rows(package: Package, board: str, vouch: Callable[[Package], object]) -> list[dict[str, Any]]:
+    """Bind `package` as `bound_here` and run its golden records; BackendError, too."""
+    return [result.to_map() for result in run_golden(bound_here(package, board, vouch))]
 
 
 def golden_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import math
 import wave
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -16,9 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpfedge.binding import bind_here
 from dpfedge.binding.golden import GoldenResult, golden_answers
 from dpfedge.binding.parity import Difference, Heard, Side, compare, forms, read_side, side_of, words, words_apart
+from dpfedge.cli.golden_table import bound_here
 from dpfedge.errors import BackendError, UsageError, WriteError
 from dpfedge.hardware.probe import probe
 
@@ -38,11 +38,9 @@ def answer(
 ) -> list[GoldenResult]:
     """Run the golden records here and write what was computed and heard to `file`; the results.
 
-    As `dpfedge.cli.golden_table.golden_rows`, which keeps no values.
+    BindError, BoardError and BackendError as found; WriteError when `file` cannot be written.
     """
-    bound = bind_here(package, board, check="full", vouch=vouch)
-    for stale in bound.stale:
-        print(f"dpfedge: warning: {stale}", file=sys.stderr, flush=True)
+    bound = bound_here(package, board, vouch)
     answers = list(golden_answers(bound))
     cpu = probe().cpu
     machine = {
@@ -122,7 +120,7 @@ def _report(sides: Sequence[Side], rows: Sequence[Difference], heard: Sequence[P
         "package": dict(sides[0].package),
         "machines": [dict(side.machine) | {"target": side.target, "forms": list(forms(side))} for side in sides],
         "outputs": [
-            {key: value if value not in (float("inf"),) else None for key, value in asdict(row).items()}
+            {key: None if value == math.inf else value for key, value in asdict(row).items()}
             | {"passed": row.passed}
             for row in rows
         ],

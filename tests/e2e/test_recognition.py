@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 import wave
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 from dpfedge import Runtime
+from dpfedge.binding.parity import words, words_apart
 from dpfedge.errors import InputError
 from dpfedge.models import cached, pull
 from dpfedge.pipeline.events import PartialTranscript, SpeechStarted, SpeechStopped, Transcript, TurnDone
@@ -67,20 +67,6 @@ def runtime(voice_package: Path) -> Iterator[Runtime]:
     """The demo pipeline in this process's care."""
     with Runtime.open(voice_package) as one:
         yield one
-
-
-def words(text: str) -> list[str]:
-    return re.sub(r"[^a-z' ]", " ", text.lower()).split()
-
-
-def distance(expected: list[str], found: list[str]) -> int:
-    """Words to insert, delete or replace."""
-    row = list(range(len(found) + 1))
-    for i, word in enumerate(expected, 1):
-        before, row[0] = row[0], i
-        for j, other in enumerate(found, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (word != other))
-    return row[-1]
 
 
 def transcribed(runtime: Runtime, data: bytes, form: AudioFormat | None = None) -> tuple[str, TurnDone]:
@@ -155,7 +141,7 @@ def test_transcribe__a_whole_page(runtime: Runtime) -> None:
     samples, rate = recording("two_cities.wav")
     text, _ = transcribed(runtime, samples.tobytes(), AudioFormat("pcm_s16le", rate))
 
-    assert distance(words(TWO_CITIES), words(text)) <= 4
+    assert words_apart(words(TWO_CITIES), words(text)) <= 4
 
 
 @pytest.mark.parametrize("rate", [8000, 24000, 44100])

@@ -15,7 +15,7 @@ import pytest
 
 from dpfedge.binding.golden import GoldenAnswer, GoldenResult
 from dpfedge.binding.parity import Heard, Output, Side, read_side
-from dpfedge.cli import main, parity
+from dpfedge.cli import golden_table, main, parity
 from dpfedge.cli.parity import hear
 from dpfedge.errors import UsageError
 from dpfedge.pipeline.events import SpeechStarted, Transcript
@@ -112,7 +112,7 @@ def test_answers__are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             package=package, targets=targets, backends={"cpu": None}, devices=devices, stale=("seal: old",)
         )
 
-    monkeypatch.setattr(parity, "bind_here", bind)
+    monkeypatch.setattr(golden_table, "bind_here", bind)
     monkeypatch.setattr(parity, "golden_answers", lambda bound: answers)
     monkeypatch.setattr(parity, "hear", lambda path, board, recordings, **_: [Heard(str(recordings[0][0]), "a", "b")])
     file = tmp_path / "here.json"
