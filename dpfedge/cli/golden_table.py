@@ -9,6 +9,7 @@ from typing import Any
 
 from dpfedge.binding import Bound, bind_here
 from dpfedge.binding.golden import run_golden
+from dpfedge.cli.columns import aligned
 from dpfedge.package import Package
 
 __all__ = ["bound_here", "golden_failure", "golden_lines", "golden_rows"]
@@ -44,12 +45,7 @@ def golden_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             _shown(row["rel_l2"], "inf"), _shown(row["rel_l2_allowed"], exact),
         )  # fmt: skip
         cells.append((name, row["port"], *errors, "pass" if row["passed"] else "FAIL"))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    for line in cells:
-        yield "  ".join(
-            text.ljust(width) if column < 2 or column == 6 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
+    yield from aligned(cells, (0, 1, 6))
 
 
 def _shown(value: float | None, missing: str) -> str:

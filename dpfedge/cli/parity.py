@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedge.binding.golden import GoldenResult, golden_answers
 from dpfedge.binding.parity import Difference, Heard, Side, compare, forms, read_side, side_of, words, words_apart
+from dpfedge.cli.columns import aligned
 from dpfedge.cli.golden_table import bound_here
 from dpfedge.errors import BackendError, UsageError, WriteError
 from dpfedge.hardware.probe import probe
@@ -151,12 +152,7 @@ def _table(rows: Sequence[Difference]) -> Iterator[str]:
         same = f"{row.same} of {row.tokens}" if row.tokens else ""
         errors = f"{row.max_abs:.3g}", largest, f"{row.rel_l2:.3g}", relative
         cells.append((row.name, *errors, same, "pass" if row.passed else "FAIL"))
-    widths = [max(len(line[column]) for line in cells) for column in range(7)]
-    for line in cells:
-        yield "  ".join(
-            text.ljust(width) if column in (0, 6) else text.rjust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
+    yield from aligned(cells, (0, 6))
     if tokens := sum(row.tokens for row in rows):
         margin = max(row.margin for row in rows)
         yield (

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dpfedge.cli.columns import aligned
 from dpfedge.errors import DpfError, Unavailable
 from dpfedge.serve.holding import holdings
 from dpfedge.serve.running import Server, ask, running, server_at
@@ -109,7 +110,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {line}" for line in _placed(report["processes"]))
     yield from (f"  {line}" for line in _built(report))
     yield from (f"  {line}" for line in _degraded(report.get("degrade") or {}))
-    yield from _table([_COLUMNS, *(_cells(process) for process in report["processes"])])
+    rows = [_COLUMNS, *(_cells(process) for process in report["processes"])]
+    yield from (f"  {line}" for line in aligned(rows, range(3)))
     yield from (
         f"  {process['name']}: {_failure(process['failure'])}"
         for process in report["processes"]
@@ -176,14 +178,6 @@ def _cells(process: Mapping[str, Any]) -> tuple[str, ...]:
     restarts = str(process["restarts"]) if "restarts" in process else "-"
     own = [_size(process[key]) if key in process else "-" for key in ("pss_bytes", "rss_bytes")]
     return (process["name"], str(process.get("pid", "-")), str(process.get("state", "-")), restarts, *own, *memory)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
-    for row in rows:
-        left = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=False)]
-        right = [cell.rjust(width) for cell, width in zip(row[3:], widths[3:], strict=False)]
-        yield "  " + "  ".join([*left, *right]).rstrip()
 
 
 def _size(size: float) -> str:

@@ -29,7 +29,7 @@ import numpy as np
 
 from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Registry
-from dpfedge.errors import DpfError
+from dpfedge.errors import DpfError, UsageError
 
 __all__ = ["Step", "lists", "main", "report", "verify"]
 
@@ -78,6 +78,9 @@ def verify(
     registry: Registry, name: str, *, package: str | None = None, board: str = "auto", only: str = ""
 ) -> Iterator[Step]:
     """Every step in turn, as it ends. A backend without a device is one failed step."""
+    if sys.flags.optimize:  # what the suite and the plugin look at is asserted: nothing would ever fail
+        found, remedy = "a Python that leaves them out", "run it without -O and PYTHONOPTIMIZE"
+        raise UsageError("a backend is proved by assertions", where="--verify", found=found, remedy=remedy)
     begun = time.monotonic()
     try:
         backend = registry.get(name)

@@ -16,7 +16,7 @@ from dpfedge.backend.api import Device
 from dpfedge.backend.registry import Registry
 from dpfedge.doctor import verify as module
 from dpfedge.doctor.verify import lists, main, report, verify
-from dpfedge.errors import BackendError, Unavailable
+from dpfedge.errors import BackendError, Unavailable, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +72,13 @@ def test_verify__without_a_device() -> None:
     assert step.found == "backend fake: no driver"
     (step,) = verify(registry(), "fake")
     assert "no plugin brings this backend" in step.found
+
+
+def test_verify__without_assertions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under -O everything would pass: nothing is tried."""
+    monkeypatch.setattr(module, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
+    with pytest.raises(UsageError, match="without -O"):
+        next(iter(verify(registry(CpuBackend()), "cpu")))
 
 
 def test_verify__a_suite_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
