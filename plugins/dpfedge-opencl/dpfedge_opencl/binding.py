@@ -15,8 +15,9 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge.errors import BackendError
 from dpfedge_opencl.kernels import Kernels
+from dpfedge_opencl.library import driver
 from dpfedge_opencl.memory import Block, Span
-from dpfedge_opencl.plan import CpuCall, Plan
+from dpfedge_opencl.plan import CpuCall, Launch, Plan
 from dpfedge_opencl.ports import Ports
 from dpfedge_opencl.prepared import Prepared
 from dpfedge_opencl.segments import Segments
@@ -161,11 +162,21 @@ class OpenClBinding:
         if found is None:
             if len(self._prepared) >= _PREPARED:
                 self._prepared.popitem(last=False)[1].end()
-            found = Prepared(plan, self._executable.runtime, self._kernels, self._stream.handle, self._where)
+            found = self._prepared_anew(plan)
             self._prepared[id(plan)] = found  # it keeps the plan, so no other one gets this id
         else:
             self._prepared.move_to_end(id(plan))
         return found
+
+    def _prepared_anew(self, plan: Plan) -> Prepared:
+        """Kernel objects and their arguments, within a bound; programs, which take longer, before."""
+        runtime, where = self._executable.runtime, self._where
+        for step in plan.steps:
+            if isinstance(step, Launch):
+                runtime.programs.handle(step.kernel, f"{where}: {step.node}")
+        return driver(
+            lambda: Prepared(plan, runtime, self._kernels, self._stream.handle, where), "clSetKernelArg", where
+        )
 
     def _place(self, prepared: Prepared, stretch: int, fresh: bool) -> None:
         """Memory for everything the plan names; kernels are told of what moved."""
@@ -179,8 +190,11 @@ class OpenClBinding:
             ports.changes += 1
         if fresh or prepared.changes != ports.changes:
             ports.make(plan.shapes, fresh=fresh and not stretch)
-            for source in prepared.sources:
-                prepared.point(source, self._span(*source))
+            spans = {source: self._span(*source) for source in prepared.sources}
+            if prepared.changes < 0:
+                driver(lambda: prepared.point_all(spans), "clSetKernelArg", self._where)
+            else:
+                prepared.point_all(spans)
             prepared.changes = ports.changes
 
     def _span(self, home: str, of: str | int) -> Span:

@@ -72,6 +72,11 @@ class Prepared:
         """Every memory the kernels use."""
         return tuple(self._moving)
 
+    def point_all(self, spans: Mapping[Source, Span]) -> None:
+        """Let the kernels use each of `spans`."""
+        for source, span in spans.items():
+            self.point(source, span)
+
     def point(self, source: Source, span: Span) -> None:
         """Let the kernels use `span` as `source`."""
         if self._set.get(source) == span.serial:

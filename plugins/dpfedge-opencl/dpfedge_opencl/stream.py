@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dpfedge.errors import BackendError, RunCancelled
+from dpfedge.errors import BackendError, RunCancelled, Unavailable
 from dpfedge_opencl.library import build_seconds, check, driver, hang_seconds, hung_error, status_name
 from dpfedge_opencl.native import callback
 from dpfedge_opencl.runtime import Runtime
@@ -97,7 +97,7 @@ class Stream:
         started = time.perf_counter()
         self._patience = self._seconds if batch.ran else build_seconds()
         try:
-            self._run(batch.windows(self._size))
+            self._launch(batch)
         except BackendError:
             self._recover()
             raise
@@ -107,6 +107,19 @@ class Stream:
             self._measured += 1
             each = (time.perf_counter() - started) / len(batch)
             self._size = min(_MOST, max(_FEWEST, round(_WINDOW_S / each)))
+
+    def _launch(self, batch: Batch) -> None:
+        """The windows, for the first time in a thread of their own: drivers do most then, and enqueueing may hang."""
+        work = batch.windows(self._size)
+        if batch.ran:
+            self._run(work)
+            return
+        try:
+            driver(lambda: self._run(work), "the first launch of kernels", self._where, 2 * build_seconds())
+        except Unavailable as error:
+            _lost.append((self, batch))
+            self._broken = error
+            raise
 
     def _run(self, work: Sequence[Window]) -> None:
         waiting: Window | None = None

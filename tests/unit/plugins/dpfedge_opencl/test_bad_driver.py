@@ -91,6 +91,16 @@ def test_driver__fails_at_each_call(run: Run) -> None:
     assert "a kernel failed on the device" in found["clSetEventCallback=failed"][1]
 
 
+def test_driver__hangs_where_kernels_are_made_ready_and_launched(run: Run) -> None:
+    """With memory that needs no probe: the calls of a first run, each within the bound of compiling."""
+    calls = ("clCreateKernel", "clSetKernelArg", "clEnqueueNDRangeKernel", "clFlush")
+    found = run(*(f"{call}=hang" for call in calls), DPFEDGE_OPENCL_MEMORY="use_host_ptr")
+    for call in calls:
+        kind, text = found[f"{call}=hang"]
+        assert (kind, "does not answer" in text) == ("Unavailable", True), text
+        assert "graph g" in text
+
+
 def test_driver__hangs(run: Run) -> None:
     """A call that never comes back, and a kernel that never ends, are errors within the bound."""
     found = run(*(f"{call}=hang" for call in HANGS), "clSetEventCallback=silent")
