@@ -25,6 +25,7 @@ Random = np.random.RandomState
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 16000)
 """Tried in this order for every dimension without a size, until the graph runs."""
 _ELEMENTS = 1 << 20  # more input than this is not tried
+_LINE_ROWS = 96  # of print, in pictures
 _LAYERED = ("present.", "cross.")
 _BATCH = ("batch", "n_batch", "b", "N")
 
@@ -108,12 +109,14 @@ def _latent(ask: _Ask) -> Mapping[str, Array]:
 
 
 def _image(ask: _Ask) -> Mapping[str, Array]:
-    """Dark strokes on a light ground, as print is, with a little noise."""
+    """Dark strokes on a light ground, as print is, with a little noise; lines of it down to the end of a large one."""
     name, spec = next(iter(ask.inputs.items()))
     rows, columns = (int(dim) if type(dim) is int else 96 for dim in spec.dims[:2])
     image = 225 + ask.random.randint(0, 20, (rows, columns, 3))
-    for left in range(8, columns - 8, 12):
-        image[rows // 4 : rows // 4 + ask.random.randint(8, rows // 2), left : left + 4] = 40
+    line = min(rows, _LINE_ROWS)
+    for top in range(line // 4, rows, _LINE_ROWS):
+        for left in range(8, columns - 8, 12):
+            image[top : top + ask.random.randint(8, line // 2), left : left + 4] = 40
     return {name: image.astype(np.uint8)}
 
 
