@@ -61,7 +61,7 @@ def load_error(files: Sequence[Path | str], folders: Sequence[Path] = ()) -> str
     if code == _LOADED:
         return ""
     if code == 1 and said:  # Python's, of the loader's error
-        return said[-1]
+        return said[-1].removeprefix("OSError: ")
     return f"loading it ends the process by signal {-code}" if code < 0 else f"loading it ends the process ({code})"
 
 

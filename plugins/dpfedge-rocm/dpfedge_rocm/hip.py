@@ -13,6 +13,7 @@ from functools import cache
 
 from dpfedge.backend.api import Device
 from dpfedge.backend.bounded import bounded
+from dpfedge.backend.loader import load_error, missing_library
 from dpfedge.errors import BackendError, Unavailable
 from dpfedge_rocm.devices import WHERE
 
@@ -76,18 +77,17 @@ class Hip:
 
 @cache
 def hip() -> Hip:
-    """The installed runtime; Unavailable when there is none, when it is too old or hangs while it is loaded."""
-    return bounded(_open, f"{WHERE}: the HIP runtime", _SECONDS)
-
-
-def _open() -> Hip:
+    """The installed runtime; Unavailable when there is none, when it is too old, or hangs, ends or crashes a process
+    that loads it: a child tries that first, because loading cannot be bounded here (Python's lock is held)."""
     reasons = []
     for name in LIBRARIES:
-        try:
+        reasons.append(load_error([name]))
+        if not reasons[-1]:
             return Hip(ctypes.CDLL(name), name)
-        except OSError as error:
-            reasons.append(str(error))
-    raise Unavailable("the HIP runtime cannot be loaded", where=WHERE, found=reasons[0], remedy="install ROCm 7 or 6")
+        if missing_library(reasons[-1]) is None:  # it is there, and cannot be used: an older one must not hide that
+            break
+    found = reasons[0] if missing_library(reasons[-1]) else f"{name}: {reasons[-1]}"
+    raise Unavailable("the HIP runtime cannot be loaded", where=WHERE, found=found, remedy="install ROCm 7 or 6")
 
 
 def number_of(device: Device) -> int:

@@ -12,6 +12,7 @@ from dpfedge_cpu.placed import Hold
 from dpfedge_cpu.provider import Provider, Providers, open_on
 
 from dpfedge.backend.api import Array, Budget, Device, GraphView
+from dpfedge.backend.bounded import bounded
 from dpfedge.errors import Unsupported
 from dpfedge_rocm.hip import hip, number_of
 from dpfedge_rocm.programs import FOLDER, sealed_folder
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RocmMemory", "open_at", "open_session", "providers"]
 
+_OPEN_S = 1800.0  # MIGraphX tries kernels out while it compiles
 _REMEDY = "install ROCm 7 with MIGraphX, and `pip install onnxruntime-migraphx` as the only onnxruntime"
 
 
@@ -52,15 +54,20 @@ def open_session(graph: GraphView, device: Device, budget: Budget) -> tuple[onnx
     """A session over `graph` from its sealed program, or compiled now."""
     number = _checked(graph, device)
     if not graph.sealed:
-        return open_on(graph, budget, providers(number))[0], number
+        return _opened(graph, budget, providers(number)), number
     return sealed_folder(
-        graph.name, graph.sealed, lambda folder: open_on(graph, budget, providers(number, folder))[0]
+        graph.name, graph.sealed, lambda folder: _opened(graph, budget, providers(number, folder))
     ), number
 
 
 def open_at(graph: GraphView, device: Device, budget: Budget, folder: str) -> object:
     """A session that keeps what it compiles in `folder`."""
-    return open_on(graph, budget, providers(_checked(graph, device), folder))
+    return _opened(graph, budget, providers(_checked(graph, device), folder))
+
+
+def _opened(graph: GraphView, budget: Budget, told: Providers) -> onnxruntime.InferenceSession:
+    """A session; Unavailable when it never opens."""
+    return bounded(lambda: open_on(graph, budget, told)[0], f"graph {graph.name}: onnxruntime", _OPEN_S)
 
 
 def _checked(graph: GraphView, device: Device) -> int:

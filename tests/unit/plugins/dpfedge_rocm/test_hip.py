@@ -78,6 +78,22 @@ def test_hip__that_is_missing_or_old(child: Child) -> None:
     assert "the HIP runtime is too old; found libamdhip64.so.7 without hipRuntimeGetVersion" in old
 
 
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("crash", "loading it ends the process by signal 11"),
+        ("exit", "loading it ends the process (0)"),
+        ("hang", "loading it takes more than 1 s"),
+    ],
+)
+def test_hip__that_cannot_be_loaded_and_lived_with(child: Child, what: str, words: str) -> None:
+    """A child tries it first."""
+    code = "    from dpfedge.backend import loader; loader._TIMEOUT_S = 1.0"
+    said = child(f"{CODE}{code}\n    hip.hip()", "hip.c", STANDIN=f"load={what}")
+
+    assert f"the HIP runtime cannot be loaded; found libamdhip64.so.7: {words}; install" in said
+
+
 def test_synchronise__says_what_failed(child: Child) -> None:
     """An error of work before shows there."""
     code = CODE + "    hip.hip().synchronise(0); print('done')"

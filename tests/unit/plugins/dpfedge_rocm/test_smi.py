@@ -9,10 +9,10 @@ import pytest
 
 Child = Callable[..., str]
 CODE = """
-    from dpfedge.backend.bounded import Watched
+    import os
     from dpfedge_rocm.smi import Smi
-    smi = Smi("0000:26:00.0")
-    smi._watched = Watched(smi._look, smi._watched._where, stale_s=1.0)
+    limit = float(os.environ.get("LIMIT", 20))
+    smi = Smi("0000:26:00.0", limit, limit)
     print(smi.latest())
 """
 TWO = "0000:05:00.0,0000:26:00.0"
@@ -64,12 +64,33 @@ def test_error__of_each_call_is_named(child: Child, call: str, status: int, text
     assert text in said
 
 
-@pytest.mark.parametrize("call", ["amdsmi_init", "amdsmi_get_violation_status"])
+@pytest.mark.parametrize("call", ["load", "amdsmi_init", "amdsmi_get_violation_status"])
 def test_hang__is_told_within_a_bound(child: Child, call: str) -> None:
-    """The process goes on, and ends."""
-    said = child(CODE, "amdsmi.c", STANDIN_GPUS=TWO, STANDIN=f"{call}=hang")
+    """The process goes on, and ends; also when loading the library hangs."""
+    said = child(CODE, "amdsmi.c", STANDIN_GPUS=TWO, STANDIN=f"{call}=hang", LIMIT="1")
 
-    assert "Unavailable: backend rocm: amdsmi: 0000:26:00.0: the library does not answer" in said
+    assert "Unavailable: backend rocm: amdsmi: 0000:26:00.0: AMD SMI does not answer within 1 s" in said
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("load=crash", "by signal 11"),
+        ("load=exit", "with status 0"),
+        ("amdsmi_get_gpu_activity=crash", "by signal 11"),
+    ],
+)
+def test_crash__costs_the_child_only(child: Child, what: str, words: str) -> None:
+    """It is told how it ended."""
+    said = child(CODE, "amdsmi.c", STANDIN_GPUS=TWO, STANDIN=what)
+
+    assert f"Unavailable: backend rocm: amdsmi: 0000:26:00.0: AMD SMI ended the process that asked it {words}" in said
+
+
+@pytest.mark.parametrize("what", ["print", "bytes", "fork"])
+def test_state__of_a_library_that_does_other_things(child: Child, what: str) -> None:
+    """What it prints is nothing it tells, and standard output stays this process's."""
+    assert child(CODE, "amdsmi.c", STANDIN_GPUS=TWO, STANDIN=f"load={what}").startswith("SmiState(utilisation=0.37")
 
 
 def test_library__that_is_missing(child: Child) -> None:
