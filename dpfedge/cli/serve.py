@@ -9,13 +9,14 @@ import contextlib
 import grp
 import json
 import logging
+import os
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from dpfedge.cli.observing import add_observe_arguments, observing
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
@@ -87,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
+    signal.signal(signal.SIGTERM, _leave)
     tcp = listen_tcp(args.host, args.port)
     port = tcp.getsockname()[1]
     path = None if args.no_socket else args.socket or default_socket_path(port)
@@ -104,6 +106,11 @@ def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
         launch = _announce(args, prepared, path, stack, observe)
         asyncio.run(_serve(prepared, sockets, say, launch, observe, native, _Routes(args, port)))
     say("stopped")
+
+
+def _leave(number: int, frame: object) -> None:
+    """SIGTERM before the event loop takes it: what was made so far, sockets above all, is taken away."""
+    raise SystemExit(0)
 
 
 class _Native:
@@ -238,16 +245,30 @@ def _is_ipv4_loopback(host: str) -> bool:
 
 
 class _Say:
-    """Tells what happens: people on stderr, programs as JSON lines on stdout."""
+    """Tells what happens: people on stderr, programs as JSON lines on stdout.
+
+    A server outlives who reads it: a pipe that was closed gets no more, a disk that is full gets it when it can.
+    """
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
 
     def __call__(self, event: str, **fields: Any) -> None:
         if self._as_json:
-            print(json.dumps({"event": event, **fields}), flush=True)
+            _write(sys.stdout, json.dumps({"event": event, **fields}))
         detail = " ".join(f"{key}={value}" for key, value in fields.items() if value is not None)
-        print(f"dpfedge: {event} {detail}".rstrip(), file=sys.stderr, flush=True)
+        _write(sys.stderr, f"dpfedge: {event} {detail}".rstrip())
+
+
+def _write(stream: TextIO, line: str) -> None:
+    try:
+        print(line, file=stream, flush=True)
+    except BrokenPipeError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
+    except OSError:  # what could not be written is tried again with the next line
+        pass
 
 
 async def _serve(

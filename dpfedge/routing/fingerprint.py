@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any, Self
 
 import cbor2
 
+from dpfedge.errors import DpfError
 from dpfedge.hardware.fingerprint import DevicePrint, Told, read_prints
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing.salt import DailySalt, Moment, now
@@ -141,6 +143,9 @@ class Fingerprints:
 
     def _refresh(self) -> None:
         while True:
-            self.make()
+            try:
+                self.make()
+            except (DpfError, OSError) as error:  # such as no descriptor left; the last one is told until it is too old
+                logging.getLogger(__name__).warning("no hardware fingerprint now: %s", error)
             if self._ended.wait(REFRESH_S):
                 return

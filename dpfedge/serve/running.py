@@ -26,6 +26,7 @@ _TIMEOUT_S = 5.0
 _ANSWER_MAX_BYTES = 4 << 20  # /v1/status of sixteen stages takes under 64 KiB
 _MAPS = ("arena", "seal", "server", "zygote", "degrade", "routing", "memory")
 _MAPS_OF_MAPS = ("stages", "links")
+_STAGES = "dpf-"  # begins the names of processes that are no server, also when the server has died
 _LISTENING_UNIX, _STREAM, _LISTENING_TCP = 1 << 16, 1, "0A"
 
 
@@ -44,11 +45,16 @@ class Server:
 def running(proc: Path = Path("/proc")) -> list[Server]:
     """Every server of this user, by process id."""
     unix, tcp = dict(_unix(proc)), dict(_tcp(proc))
-    servers = []
+    found: dict[int, Path] = {}
     for place in sorted(proc.glob("[0-9]*"), key=lambda place: int(place.name)):
         # processes end while they are looked at, and those of others are closed to us
         with contextlib.suppress(OSError):
             if place.stat().st_uid == os.getuid() and _serves((place / "cmdline").read_bytes()):
+                found[int(place.name)] = place
+    servers = []
+    for place in found.values():
+        with contextlib.suppress(OSError):
+            if not _forked(place, found):
                 servers.append(_server(place, unix, tcp))
     return servers
 
@@ -64,6 +70,12 @@ def _serves(command: bytes) -> bool:
     """Whether a command line is `python dpfedge serve …`, as a script or as a module; wrappers around it are not."""
     program, *words = (word.rpartition(b"/")[2] for word in command.split(b"\0")[:6])
     return program.startswith(b"python") and (b"dpfedge", b"serve") in pairwise(words)
+
+
+def _forked(place: Path, found: Mapping[int, Path]) -> bool:
+    """Whether it has its command line from a server that forked it: a parent of stages, or a stage."""
+    name, _, rest = (place / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+    return name.startswith(_STAGES) or int(rest.split()[1]) in found
 
 
 def _server(place: Path, unix: Mapping[str, str], tcp: Mapping[str, tuple[str, int]]) -> Server:

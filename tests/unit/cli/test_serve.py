@@ -10,6 +10,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -200,3 +202,44 @@ def test_route_log__that_cannot_be_written_is_told_before_anything_is_warm(
     assert main(["serve", "x.dpfbin", "--port", "0", "--no-socket", "--route-log", str(tmp_path / "no/log")]) == 1
     assert f"{tmp_path}/no/log: the log cannot be written" in capsys.readouterr().err
     assert prepared.closed == 1
+
+
+def test_say__whoever_reads_goes_away(capfd: pytest.CaptureFixture[str]) -> None:
+    """A pipe that was closed, a disk that is full: the server goes on, and ends with 0."""
+    script = """
+import os, sys
+from dpfedge.cli.serve import _Say
+say = _Say(True)
+say("first")
+say("second", more=1)
+"""
+    for stream in ("stdout", "stderr"):
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = subprocess.run([sys.executable, "-c", script], timeout=60, **{stream: writing})  # type: ignore[call-overload]
+        os.close(writing)
+        assert ended.returncode == 0
+    with open("/dev/full", "wb") as full:
+        assert subprocess.run([sys.executable, "-c", script], timeout=60, stderr=full).returncode == 0
+    assert "second" in capfd.readouterr().out
+
+
+def test_serve__sigterm_before_the_event_loop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its sockets are taken away as at any orderly end."""
+    there, before = list[str](), signal.getsignal(signal.SIGTERM)
+
+    def run(serving: Any) -> None:
+        serving.close()
+        there.extend(sorted(path.name for path in tmp_path.iterdir()))
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.sigtimedwait([], 0)
+
+    prepared = SimpleNamespace(located=SimpleNamespace(installed=None, root=None), close=lambda: None)
+    monkeypatch.setattr(serve, "prepare", lambda package, **options: prepared)
+    monkeypatch.setattr(serve.asyncio, "run", run)
+    try:
+        with pytest.raises(SystemExit, match="^0$"):
+            main(["serve", "x.dpfbin", "--port", "0", "--socket", str(tmp_path / "a.sock")])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (there, list(tmp_path.iterdir())) == (["a.native", "a.sock"], [])

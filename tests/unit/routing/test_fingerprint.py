@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dpfedge.errors import Unavailable
 from dpfedge.hardware.fingerprint import DevicePrint, read_prints
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing import fingerprint as module
@@ -179,3 +181,18 @@ def test_fingerprints__ask_drivers_once_and_in_their_own_thread(tmp_path: Path) 
         found.make()
     assert len(asked) == 1
     assert asked[0] != threading.get_ident()
+
+
+def test_fingerprints__one_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor left, say: the thread goes on, and drivers are asked again."""
+    monkeypatch.setattr(module, "REFRESH_S", 0.01)
+    failures = [OSError(errno.EMFILE, "too many open files"), Unavailable("no driver", where="made")]
+
+    def told() -> dict[str, dict[str, Any]]:
+        if failures:
+            raise failures.pop()
+        return {}
+
+    with Fingerprints(Privacy.PLAIN, root=Root(tmp_path), told=told) as found:
+        _soon(found)
+    assert not failures

@@ -17,11 +17,12 @@ from dpfedge.serve.running import Server, ask, running, server_at
 Answer = Callable[[bytes], Path]
 
 
-def process(proc: Path, pid: int, command: str, *inodes: int) -> None:
+def process(proc: Path, pid: int, command: str, *inodes: int, parent: int = 1, name: str = "dpfedge") -> None:
     """One process with these sockets open."""
     place = proc / str(pid)
     (place / "fd").mkdir(parents=True)
     (place / "cmdline").write_bytes(command.replace(" ", "\0").encode() + b"\0")
+    (place / "stat").write_text(f"{pid} ({name}) S {parent} {pid} {pid} 0 -1\n")
     (place / "cwd").symlink_to("/home/me")
     for number, inode in enumerate(inodes):
         (place / "fd" / str(number)).symlink_to(f"socket:[{inode}]")
@@ -146,3 +147,13 @@ def test_server_at__names_the_process(tmp_path: Path) -> None:
         server_at(path)
     with pytest.raises(Unavailable, match="No such file"):
         server_at(tmp_path / "none")
+
+
+def test_running__what_a_server_forked_is_none(proc: Path) -> None:
+    """The parent of its stages and the stages have its command line; also when it has died before them."""
+    command = "/venv/bin/python /venv/bin/dpfedge serve voice.dpfbin"
+    process(proc, 30, command, 11)
+    process(proc, 31, command, parent=30)  # before it has its name
+    process(proc, 32, command, parent=31, name="dpf-llm")
+    process(proc, 40, command, name="dpf-a (b) c")
+    assert running(proc) == [Server(30, ("/run/a.sock",))]
