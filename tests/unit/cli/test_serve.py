@@ -238,7 +238,7 @@ def test_serve__sigterm_before_the_event_loop(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(serve, "prepare", lambda package, **options: prepared)
     monkeypatch.setattr(serve.asyncio, "run", run)
     try:
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit, match=r"^0$"):
             main(["serve", "x.dpfbin", "--port", "0", "--socket", str(tmp_path / "a.sock")])
     finally:
         signal.signal(signal.SIGTERM, before)
