@@ -9,6 +9,7 @@ these is an error, with TensorRT's own words. It uses JetPack's package `tensorr
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from dpfedge.backend.api import GraphView
 from dpfedge.backend.bounded import bounded
+from dpfedge.backend.loader import import_error
 from dpfedge.errors import BackendError, Unavailable, Unsupported
 from dpfedge_jetson.devices import WHERE
 
@@ -28,18 +30,16 @@ _WITHOUT_DLA = "TensorRT up to 10.7 (JetPack 6) and 11.4.1 and later (JetPack 7.
 
 
 def tensorrt() -> Any:
-    """The package; Unavailable when it is not there, or hangs while it is loaded."""
-    return bounded(_import, f"{WHERE}: TensorRT", _LOAD_S)
+    """The package; Unavailable when it is not there, or hangs, ends or crashes a process that loads it.
 
-
-def _import() -> Any:
-    try:
-        return importlib.import_module("tensorrt")
-    except ImportError as error:
+    A child tries that first, because loading cannot be bounded here: Python's lock is held.
+    """
+    if sys.modules.get("tensorrt") is None and (why := import_error("tensorrt")):
         raise Unavailable(
-            "TensorRT cannot be loaded", where=WHERE, found=str(error),
+            "TensorRT cannot be loaded", where=WHERE, found=why,
             remedy="install python3-libnvinfer of the JetPack, and let this environment see it",
-        ) from error  # fmt: skip
+        )  # fmt: skip
+    return importlib.import_module("tensorrt")
 
 
 class Engine:

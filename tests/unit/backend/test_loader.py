@@ -10,7 +10,7 @@ import standin
 
 from dpfedge import _core
 from dpfedge.backend import loader
-from dpfedge.backend.loader import load_error, missing_library
+from dpfedge.backend.loader import import_error, load_error, missing_library
 
 OURS = Path(_core.__file__)
 
@@ -69,3 +69,9 @@ def test_load_error__of_what_a_library_does_when_it_is_loaded(
     monkeypatch.setenv("STANDIN", f"load={load}")
 
     assert load_error([standin.build("nvml.c", "libnvidia-ml.so.1") / "libnvidia-ml.so.1"]) == words
+
+
+def test_import_error__of_a_module() -> None:
+    """By its name, in Python's words."""
+    assert import_error("json") == ""
+    assert import_error("nobody_has_this") == "ModuleNotFoundError: No module named 'nobody_has_this'"

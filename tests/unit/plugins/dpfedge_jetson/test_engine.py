@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import onnx
 import pytest
-from dpfedge_jetson import engine as module
 from dpfedge_jetson.engine import build, open_engine, tensorrt
 from onnx import helper
 
+from dpfedge.backend import loader
 from dpfedge.backend.api import GraphView
 from dpfedge.backend.onnx_graph import graph_ports, place_weights, take_weights
 from dpfedge.errors import BackendError, Unavailable, Unsupported
@@ -119,16 +120,26 @@ def test_tensorrt__that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         tensorrt()
 
 
-def test_tensorrt__that_hangs(monkeypatch: pytest.MonkeyPatch, fake_tensorrt: ModuleType, view: GraphView) -> None:
-    """Within a bound."""
-    import threading
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("import time; time.sleep(60)", "loading it takes more than 1 s"),
+        ("import os; os.abort()", "loading it ends the process by signal 6"),
+        ("import os; os._exit(0)", r"loading it ends the process \(0\)"),
+        ("import libnvinfer_of_nobody", "No module named 'libnvinfer_of_nobody'"),
+    ],
+)
+def test_tensorrt__that_cannot_be_lived_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, view: GraphView, body: str, words: str
+) -> None:
+    """It hangs, crashes or ends a child, which is all that it costs; a stand-in made of a line of Python."""
+    (tmp_path / "tensorrt.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+    monkeypatch.setattr(loader, "_TIMEOUT_S", 1.0 if "sleep" in body else 30.0)
 
-    free = threading.Event()
-    monkeypatch.setattr(module, "_LOAD_S", 0.05)
-    monkeypatch.setattr(module, "_import", free.wait)
-    with pytest.raises(Unavailable, match="backend jetson: TensorRT: the library does not answer"):
+    with pytest.raises(Unavailable, match=f"backend jetson: TensorRT cannot be loaded; found .*{words}; install"):
         build(view, 0)
-    free.set()
 
 
 def test_build__of_damaged_code(fake_tensorrt: ModuleType, view: GraphView) -> None:
