@@ -7,12 +7,13 @@ It loads no driver library.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from dpfedge.doctor.surroundings import Finding, Surroundings
 from dpfedge.doctor.wheels import wheels
 
-__all__ = ["check_age", "check_drivers", "check_visible"]
+__all__ = ["check_age", "check_drivers", "check_hidden", "check_visible"]
 
 # docs.nvidia.com: CUDA compatibility, minor version compatibility
 _OLDEST: Mapping[int, int] = {13: 580, 12: 525, 11: 450}
@@ -26,6 +27,9 @@ _INDEX = re.compile(r"[0-9]{1,4}")
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{1,8}[0-9a-fA-F-]{0,28}")
 _MIG = re.compile(r"MIG-(GPU-[0-9a-fA-F-]{36}/[0-9]{1,3}/[0-9]{1,3}|[0-9a-fA-F-]{36})")
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
+_AMD = ("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES")  # the first knows UUIDs, too
+_AMD_UUID = re.compile(r"GPU-[0-9a-fA-F-]{16,36}")
+_CONTAINER = "NVIDIA_VISIBLE_DEVICES"
 
 
 def check_drivers(surroundings: Surroundings) -> Iterator[Finding]:
@@ -63,6 +67,32 @@ def check_visible(surroundings: Surroundings) -> Iterator[Finding]:
         level, what, remedy = problem
         where = f"{_VARIABLE}={text}"
         yield Finding("visible", "fault" if level else "warning", where, what, remedy, ("cuda",))
+
+
+def check_hidden(surroundings: Surroundings) -> Iterator[Finding]:
+    """Variables beside CUDA's that keep GPUs from this process: those of AMD's runtimes and of NVIDIA's containers."""
+    kinds = Counter(gpu.kind for gpu in surroundings.machine.accelerators)
+    for name in _AMD if kinds["gpu.amd"] else ():
+        text = surroundings.environ.get(name)
+        if text is None:
+            continue
+        items = [item.strip() for item in text.split(",")]
+        bad = [
+            item for item in items if not (_INDEX.fullmatch(item) or (name == _AMD[0] and _AMD_UUID.fullmatch(item)))
+        ]
+        where, allowed = f"{name}={text}", "use indices (0,1)" + (" or GPU-… of rocminfo" if name == _AMD[0] else "")
+        if text.strip() in ("", "-1"):
+            yield Finding("visible", "warning", where, "it hides every GPU from HIP", f"unset {name}", ("rocm",))
+        elif bad:
+            what = f"{bad[0] or 'an empty item'!r} is no form that it knows: those behind it are not seen"
+            yield Finding("visible", "fault", where, what, allowed, ("rocm",))
+        else:
+            yield Finding("visible", "note", where, "other GPUs are hidden", "", ("rocm",))
+    text = surroundings.environ.get(_CONTAINER)
+    if kinds["gpu.nvidia"] and text is not None and text.strip() in ("", "void", "none"):
+        what = "the container was given no GPU: it sees them on the bus, and neither their driver nor their nodes"
+        remedy = "start it with --gpus all, or with the device's number or UUID in the variable"
+        yield Finding("visible", "fault", f"{_CONTAINER}={text}", what, remedy, ("cuda", "jetson"))
 
 
 def _problem(text: str, count: int) -> tuple[bool, str, str] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpfedge.backend.registry import Registry
 from dpfedge.doctor.backends import check_devices, check_health, check_plugins
-from dpfedge.doctor.drivers import check_age, check_drivers, check_visible
+from dpfedge.doctor.drivers import check_age, check_drivers, check_hidden, check_visible
 from dpfedge.doctor.icd import check_icd
 from dpfedge.doctor.libraries import check_providers
 from dpfedge.doctor.nodes import check_nodes
@@ -55,6 +55,7 @@ def _found(surroundings: Surroundings, registry: Registry, wanted: Collection[st
     if ("opencl" in wanted or gpus) and not _reached(surroundings, registry, gpus):
         yield from check_icd(surroundings)
     yield from check_visible(surroundings)
+    yield from check_hidden(surroundings)
     if surroundings.root.live:
         yield from check_health(registry, Path(surroundings.root.path))
         yield from check_places(surroundings.environ)

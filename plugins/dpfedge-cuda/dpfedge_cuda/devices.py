@@ -32,6 +32,7 @@ _MEMORY_GB: Mapping[str, int] = {
     "NVIDIA GB200": 186, "NVIDIA B300": 269, "NVIDIA B300 SXM6 AC": 269, "NVIDIA GB300": 278,
 }  # fmt: skip
 _FEATURES = ((53, "fp16"), (61, "int8"), (80, "bf16"), (80, "tf32"), (89, "fp8"), (100, "fp4"))
+_INDEX = re.compile(r"[0-9]{1,9}")
 _NODES = ("nvidiactl", "nvidia-uvm")
 
 
@@ -123,23 +124,33 @@ def _part(whole: Device, part: str, memory: int, told: Mapping[str, Any]) -> Dev
 
 
 def _visible(devices: Sequence[Device], environ: Mapping[str, str]) -> Iterator[Device]:
-    """Those that CUDA_VISIBLE_DEVICES leaves; it stops at the first item that names nothing, as CUDA does."""
+    """Those that CUDA_VISIBLE_DEVICES leaves. As CUDA does, it stops at the first item that names nothing or is of
+    another kind than the first (indices, GPU-…, MIG-…), and leaves nothing when one stands in it twice."""
     if "CUDA_VISIBLE_DEVICES" not in environ:
         yield from devices
         return
     whole = list(dict.fromkeys(one.id.partition("/")[0] for one in devices))
-    seen: set[str] = set()
-    for item in (part.strip() for part in environ["CUDA_VISIBLE_DEVICES"].split(",")):
-        found = [one for one in devices if one.id not in seen and _is_named(one, item, whole)]
-        if not found:
+    items = [part.strip() for part in environ["CUDA_VISIBLE_DEVICES"].split(",")]
+    seen: dict[str, Device] = {}
+    for item in items:
+        found = [one for one in devices if _is_named(one, item, whole)]
+        if not found or _kind(item) != _kind(items[0]):
+            break
+        if len({one.id.partition("/")[0] for one in found}) > 1:
+            break  # a beginning that two of them have names none
+        if any(one.id in seen for one in found):
             return
-        seen |= {one.id for one in found}
-        yield from found
+        seen |= {one.id: one for one in found}
+    yield from seen.values()
+
+
+def _kind(item: str) -> str:
+    return "" if _INDEX.fullmatch(item) else item[:4]
 
 
 def _is_named(device: Device, item: str, whole: Sequence[str]) -> bool:
     uuid = str(device.facts.get("uuid", ""))
-    if item.isdecimal():
+    if _INDEX.fullmatch(item):
         number = int(item)
         return number < len(whole) and device.id.partition("/")[0] == whole[number]
     if item.startswith("MIG-GPU-"):  # drivers before 470: MIG-GPU-<uuid>/<GPU instance>/<compute instance>

@@ -8,6 +8,7 @@ MI300X or MI325X, the PCI id in the facts tells. No ROCm library is loaded; righ
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from dpfedge.backend.accelerators import Accelerator, accelerators
 from dpfedge.backend.api import Device
 from dpfedge.errors import Unavailable
 
-__all__ = ["FEATURES", "WHERE", "find_devices"]
+__all__ = ["FEATURES", "VARIABLES", "WHERE", "find_devices", "visible"]
 
 WHERE = "backend rocm"
+VARIABLES = (("ROCR_VISIBLE_DEVICES",), ("GPU_DEVICE_ORDINAL",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))
+"""Variables that hide GPUs, in the order in which they do; of names that mean the same, the first that is set."""
+_INDEX = re.compile(r"[0-9]{1,9}")
 _KFD, _RENDER = "/dev/kfd", "/dev/dri/renderD{}"
 _CDNA2 = frozenset({"fp16", "bf16", "int8_dot"})
 FEATURES: Mapping[str, frozenset[str]] = {
@@ -44,8 +48,27 @@ def find_devices(sysroot: Path, backend: str = "rocm") -> Sequence[Device]:
             remedy="load amdgpu (`modprobe amdgpu`); in a container pass /dev/kfd and /dev/dri",
         )  # fmt: skip
     if found and os.path.realpath(sysroot) == "/":
+        found = list(visible(found, os.environ))
         _check_rights(found)
     return found
+
+
+def visible(devices: Sequence[Device], environ: Mapping[str, str]) -> Sequence[Device]:
+    """Those that the runtime's variables leave, in KFD's order; each one's numbers count what those before it left.
+
+    A list by UUIDs is left to HIP, which is asked when a graph is loaded: no file tells them.
+    """
+    for names in VARIABLES:
+        text = next((environ[name] for name in names if name in environ), None)
+        if text is None or "GPU-" in text:
+            continue
+        numbers: list[int] = []
+        for item in text.split(","):
+            if not _INDEX.fullmatch(item.strip()) or int(item) >= len(devices):
+                break  # the runtime stops here, too
+            numbers.append(int(item))
+        devices = [one for number, one in enumerate(devices) if number in numbers]
+    return devices
 
 
 def _devices(gpu: Accelerator, backend: str) -> Iterator[Device]:

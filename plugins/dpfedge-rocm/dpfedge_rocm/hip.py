@@ -15,7 +15,7 @@ from dpfedge.backend.api import Device
 from dpfedge.backend.bounded import bounded
 from dpfedge.backend.loader import load_error, missing_library
 from dpfedge.errors import BackendError, Unavailable
-from dpfedge_rocm.devices import WHERE
+from dpfedge_rocm.devices import VARIABLES, WHERE
 
 __all__ = ["LIBRARIES", "Hip", "hip", "number_of"]
 
@@ -25,7 +25,7 @@ _SYMBOLS = ("hipGetDeviceCount", "hipDeviceGetPCIBusId", "hipSetDevice", "hipDev
 _NO_DEVICE = 100  # hipErrorNoDevice
 _ADDRESS_BYTES = 64
 _SECONDS = 20.0
-_VARIABLES = "ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES"
+_VARIABLES = ", ".join(name for names in VARIABLES for name in names)
 
 
 class Hip:

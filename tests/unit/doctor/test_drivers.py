@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.doctor.drivers import check_age, check_drivers, check_visible
+from dpfedge.doctor.drivers import check_age, check_drivers, check_hidden, check_visible
 from dpfedge.doctor.surroundings import Surroundings
 from dpfedge.hardware.source.root import Root
 
@@ -81,3 +81,34 @@ def test_check_visible__forms_it_does_not(text: str, level: str, what: str) -> N
 def test_check_visible__unset() -> None:
     """Every GPU is seen."""
     assert list(check_visible(machine("h100"))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "level", "what"),
+    [
+        ("ROCR_VISIBLE_DEVICES", "0,GPU-4b2c1a9f8d3e6f7a", "note", "other GPUs are hidden"),
+        ("ROCR_VISIBLE_DEVICES", "0,all", "fault", "'all' is no form that it knows"),
+        ("HIP_VISIBLE_DEVICES", "GPU-4b2c1a9f8d3e6f7a", "fault", "is no form that it knows"),
+        ("HIP_VISIBLE_DEVICES", "", "warning", "hides every GPU"),
+        ("HIP_VISIBLE_DEVICES", "-1", "warning", "hides every GPU"),
+        ("GPU_DEVICE_ORDINAL", "0,", "fault", "an empty item"),
+    ],
+)
+def test_check_hidden__by_amds_runtimes(name: str, text: str, level: str, what: str) -> None:
+    """Numbers in each; UUIDs in ROCR's only."""
+    (found,) = check_hidden(machine("mi300x", **{name: text}))
+
+    assert (found.level, found.where, found.backends) == (level, f"{name}={text}", ("rocm",))
+    assert what in found.what
+    assert list(check_hidden(machine("h100", **{name: text}))) == []
+
+
+@pytest.mark.parametrize("text", ["", "void", "none"])
+def test_check_hidden__by_a_container(text: str) -> None:
+    """NVIDIA's runtime gave it none; `all`, and a list, are as they should be."""
+    (found,) = check_hidden(machine("h100", NVIDIA_VISIBLE_DEVICES=text))
+
+    assert found.level == "fault"
+    assert "--gpus all" in found.remedy
+    assert list(check_hidden(machine("h100", NVIDIA_VISIBLE_DEVICES="all"))) == []
+    assert list(check_hidden(machine("mi300x", NVIDIA_VISIBLE_DEVICES=text))) == []

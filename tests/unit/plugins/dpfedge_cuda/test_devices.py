@@ -114,11 +114,20 @@ def test_list_devices__mig_by_nvml() -> None:
         (UUID, ["cuda:0"]),
         (UUID[:12], ["cuda:0"]),
         ("GPU-ffffffff", []),
-        ("0,0", ["cuda:0"]),
+        ("0,0", []),
+        (f"{UUID},{UUID[:12]}", []),
+        (f"1,{UUID}", ["cuda:1"]),
+        (f"{UUID},1", ["cuda:0"]),
+        ("GPU-", []),
+        ("all", []),
+        ("0 1", []),
+        (" 0 , 1 ", ["cuda:0", "cuda:1"]),
+        ("\u0661", []),
+        ("9" * 5000, []),
     ],
 )
 def test_list_devices__that_the_environment_leaves(text: str, ids: list[str]) -> None:
-    """In the order it names them, up to the first that names nothing, as CUDA has it."""
+    """In the order it names them, up to the first that names nothing, as CUDA has it; one named twice leaves none."""
     both = [gpu(), gpu("0000:2a:00.0")]
     answer = {"gpus": [told("0000:18:00.0"), told("0000:2a:00.0", uuid="GPU-11111111-0000")]}
     found = list_devices(both, LIVE, lambda: answer, {"CUDA_VISIBLE_DEVICES": text})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from dpfedge_rocm import devices as module
-from dpfedge_rocm.devices import find_devices
+from dpfedge_rocm.devices import find_devices, visible
 
 from dpfedge.errors import Unavailable
 
@@ -48,6 +48,32 @@ def test_devices__of_partitions_have_their_own_render_node() -> None:
     assert {one.facts["compute_partition"] for one in found[:8]} == {"CPX"}
     assert (found[0].facts["units"], found[8].facts["units"]) == (38, 304)
     assert all(one.facts["xgmi"] and one.facts["id"] == "1002:74a1" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("environ", "left"),
+    [
+        ({}, [0, 1]),
+        ({"ROCR_VISIBLE_DEVICES": "1"}, [1]),
+        ({"HIP_VISIBLE_DEVICES": "1,0"}, [0, 1]),
+        ({"HIP_VISIBLE_DEVICES": ""}, []),
+        ({"HIP_VISIBLE_DEVICES": "-1"}, []),
+        ({"HIP_VISIBLE_DEVICES": "0,7,1"}, [0]),
+        ({"HIP_VISIBLE_DEVICES": "all"}, []),
+        ({"HIP_VISIBLE_DEVICES": "9" * 5000}, []),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "0"}, [0]),
+        ({"ROCR_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "1"}, []),
+        ({"ROCR_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "0"}, [1]),
+        ({"GPU_DEVICE_ORDINAL": "1"}, [1]),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-4b2c1a9f8d3e6f7a"}, [0, 1]),
+    ],
+)
+def test_visible__that_the_environment_leaves(environ: dict[str, str], left: list[int]) -> None:
+    """By number, one variable after the other; of UUIDs no file tells, and HIP is asked later."""
+    both = find_devices(MACHINES / "mi300x")
+
+    assert [both.index(one) for one in visible(both, environ)] == left
 
 
 def test_devices__without_kfd(tmp_path: Path) -> None:
