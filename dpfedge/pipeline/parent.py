@@ -111,7 +111,9 @@ def _be_zygote(theirs: socket.socket, parent: int) -> NoReturn:
         os.environ.update(environment({}))
         control = _only(theirs)
         from dpfedge.pipeline import zygote
+        from dpfedge.pipeline.stage_process import stay_a_child
 
+        stay_a_child(parent)  # of its only thread: a parent that is stopped would outlive it, and its stages would
         code = zygote.main([str(control), str(parent)])
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -43,7 +43,7 @@ from dpfedge.stage.kinds import find_kind
 if TYPE_CHECKING:
     from dpfedge.stage.join import Synced
 
-__all__ = ["Served", "run_unit"]
+__all__ = ["Served", "run_unit", "stay_a_child"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _importing = threading.Lock()  # two stages of one process may have their classes in one file
@@ -64,7 +64,7 @@ def run_unit(
 ) -> NoReturn:
     """Be the stages that `command` names, until SIGTERM or the death of process `parent`; ends the process."""
     try:
-        _stay_a_child(parent)
+        stay_a_child(parent)
         _Unit(command["stages"], served, arena_fd, channel).run()
     finally:
         traceback.print_exc()  # a thread that cannot be started, a bug of ours: never its parent's code, never silent
@@ -192,7 +192,8 @@ def _end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _stay_a_child(parent: int) -> None:
+def stay_a_child(parent: int) -> None:
+    """Be killed with the thread of process `parent` that made this process, also while this one is stopped."""
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # the parent died before the request above took effect

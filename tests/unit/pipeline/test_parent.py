@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,25 @@ def test_stop__kills_a_forked_one_that_does_not_listen() -> None:
     stopped = "os.kill(pid, signal.SIGSTOP); one.stop(0.05); one.process.kill(); print(one.process.returncode)"
 
     assert own(after=stopped) == "-9"
+
+
+def test_zygote__forked_and_stopped_does_not_outlive_its_parent() -> None:
+    """Nobody could end it by its socket, and stages live as long as it does."""
+    after = """
+import time
+while open(f'/proc/{pid}/comm').read() != 'dpf-zygote\\n': time.sleep(0.01)
+os.kill(pid, signal.SIGSTOP)
+print(pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    code = OWN.format(before="pass", after=after)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    stat = Path(f"/proc/{int(done.stdout)}/stat")
+    for _ in range(2000):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
+                time.sleep(0.01)
+                continue
+        return
+    os.kill(int(done.stdout), signal.SIGKILL)
+    raise AssertionError("it is still there")
