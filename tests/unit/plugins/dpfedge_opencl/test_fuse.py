@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from made_graphs import compare, graph_of, model, node, port
+from made_nodes import compare, graph_of, model, node, port
 
 
 def _steps(made: object) -> list[list[str]]:

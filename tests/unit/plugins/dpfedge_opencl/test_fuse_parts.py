@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_graphs import compare, graph_of, model, node, plan_of, port
+from made_nodes import compare, graph_of, model, node, plan_of, port
 
 X = np.random.default_rng(4).standard_normal((2, 3, 84)).astype(np.float32)
 

@@ -10,7 +10,7 @@ import dpfedge_opencl
 import numpy as np
 import pytest
 from dpfedge_opencl.graph import SEGMENT, VERSION, place, read, write
-from made_graphs import graph_of, lowered, model, node, port
+from made_nodes import graph_of, lowered, model, node, port
 
 from dpfedge.errors import BackendError
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dpfedge_opencl.lower import finish, lower
-from made_graphs import compare, graph_of, lowered, model, node, port
+from made_nodes import compare, graph_of, lowered, model, node, port
 
 from dpfedge.backend.api import LowerRequest
 from dpfedge.errors import BackendError, Unsupported

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from dpfedge_opencl.lower_blocks import _of_matrix
 from dpfedge_opencl.ops.api import OPS, Node
-from made_graphs import Array, compare, graph_of, model, node, port
+from made_nodes import Array, compare, graph_of, model, node, port
 
 RANDOM = np.random.default_rng(8)
 SCALES = (np.abs(RANDOM.standard_normal((24, 2))) / 50 + 0.01).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from dpfedge_opencl.lower_onnx import open_source
-from made_graphs import model, node, port
+from made_nodes import model, node, port
 from onnx import TensorProto, helper
 
 

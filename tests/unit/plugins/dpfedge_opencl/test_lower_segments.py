@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from dpfedge_opencl.graph import SEGMENT
-from made_graphs import compare, graph_of, model, node, plan_of, port
+from made_nodes import compare, graph_of, model, node, plan_of, port
 
 
 def test_segment__holds_its_nodes_and_the_reason() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from dpfedge_opencl.lower_onnx import open_source
 from dpfedge_opencl.lower_simplify import simplify
-from made_graphs import compare, model, node, port
+from made_nodes import compare, model, node, port
 
 
 def _simple(made: onnx.ModelProto) -> list[str]:

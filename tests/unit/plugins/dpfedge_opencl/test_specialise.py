@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from dpfedge_opencl.plan import CpuCall, Launch
-from made_graphs import compare, graph_of, lowered, model, node, plan_of, port, run
+from made_nodes import compare, graph_of, lowered, model, node, plan_of, port, run
 
 from dpfedge.errors import BackendError
 

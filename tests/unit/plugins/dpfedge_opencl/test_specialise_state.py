@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from dpfedge_opencl.plan import Launch
 from dpfedge_opencl.specialise_state import Memo, constants_of
-from made_graphs import FACTS, compare, graph_of, model, node, plan_of, port
+from made_nodes import FACTS, compare, graph_of, model, node, plan_of, port
 
 
 def _made() -> object:

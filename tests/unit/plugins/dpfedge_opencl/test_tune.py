@@ -16,7 +16,7 @@ from dpfedge_opencl.runtime import open_runtime
 from dpfedge_opencl.specialise import specialise
 from dpfedge_opencl.tune import Offers, Stopwatch, tune
 from made_flavours import FLAVOURS, answers, floats, one
-from made_graphs import device
+from made_nodes import device
 
 from dpfedge.backend.api import LowerRequest
 from dpfedge.testing.loading import view

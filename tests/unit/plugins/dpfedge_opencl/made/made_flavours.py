@@ -18,7 +18,7 @@ from dpfedge_opencl.loading import load_on
 from dpfedge_opencl.lower import lower
 from dpfedge_opencl.ops.api import Facts
 from dpfedge_opencl.runtime import open_runtime
-from made_graphs import Array, device, node, right
+from made_nodes import Array, device, node, right
 from onnx import helper, numpy_helper
 
 from dpfedge.backend.api import Budget, LowerRequest

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from made_flavours import BOTH, agree, floats, one
-from made_graphs import Array, device
+from made_nodes import Array, device
 
 from dpfedge.testing.loading import load
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dpfedge_opencl.ops.bytes import packed_bytes
 from made_flavours import BOTH, agree, answers, floats, one
-from made_graphs import Array, right
+from made_nodes import Array, right
 
 RANDOM = np.random.default_rng(3)
 

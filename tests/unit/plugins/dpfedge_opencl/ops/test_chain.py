@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dpfedge_opencl.ops.chain import broadcast, collapse
 from dpfedge_opencl.plan import Launch
-from made_graphs import FACTS, as_gpu, compare, graph_of, model, node, plan_of, port, run
+from made_nodes import FACTS, as_gpu, compare, graph_of, model, node, plan_of, port, run
 
 SHAPES = [((5, 7), (5, 7)), ((3, 40), (40,)), ((3, 40), (3, 1)), ((2, 3, 4, 50), (3, 1, 1)), ((2, 1, 5), (4, 1)),
           ((), (3,)),

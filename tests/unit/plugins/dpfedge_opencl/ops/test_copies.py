@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import pytest
 from dpfedge_opencl.ops.copies import copy_args
-from made_graphs import FACTS, model, node, port, run
+from made_nodes import FACTS, model, node, port, run
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 1 << 20])

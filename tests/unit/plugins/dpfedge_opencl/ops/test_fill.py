@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_graphs import compare, model, node, port
+from made_nodes import compare, model, node, port
 from onnx import helper
 
 

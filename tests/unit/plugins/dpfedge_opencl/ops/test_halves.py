@@ -12,7 +12,7 @@ from dpfedge_opencl.ops import halves
 from dpfedge_opencl.ops.halves import only_floats, stored
 from dpfedge_opencl.runtime import open_runtime
 from made_flavours import BOTH, agree, answers, floats, one
-from made_graphs import Array, device, right
+from made_nodes import Array, device, right
 
 
 @pytest.mark.parametrize("flavour", BOTH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_graphs import compare, graph_of, model, node, plan_of, port, run
+from made_nodes import compare, graph_of, model, node, plan_of, port, run
 
 X = np.random.default_rng(5).standard_normal((3, 5, 40)).astype(np.float32)
 

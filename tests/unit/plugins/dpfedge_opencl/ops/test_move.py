@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dpfedge_opencl.plan import Launch
-from made_graphs import Array, as_gpu, compare, graph_of, model, node, plan_of, port, run
+from made_nodes import Array, as_gpu, compare, graph_of, model, node, plan_of, port, run
 
 
 def _check(op: str, x: Array, constants: dict[str, Array], **attrs: Any) -> None:

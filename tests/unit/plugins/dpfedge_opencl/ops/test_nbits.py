@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dpfedge_opencl.ops.nbits import blocks_of, codes_of
 from made_flavours import BOTH, agree, answers, floats, one
-from made_graphs import Array, model, port
+from made_nodes import Array, model, port
 from onnx import helper
 
 

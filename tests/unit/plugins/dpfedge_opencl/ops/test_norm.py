@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from made_flavours import BOTH, agree, floats, one
-from made_graphs import compare, model, port
+from made_nodes import compare, model, port
 from onnx import helper
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dpfedge_opencl.ops.resize import coordinates
-from made_graphs import compare, graph_of, model, node, port
+from made_nodes import compare, graph_of, model, node, port
 
 X = np.random.default_rng(6).standard_normal((1, 2, 5, 7)).astype(np.float32)
 

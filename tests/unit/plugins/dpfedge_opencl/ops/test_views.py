@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dpfedge_opencl.ops.api import Node, Value
 from dpfedge_opencl.ops.views import Reshape, Squeeze
-from made_graphs import compare, graph_of, model, node, plan_of, port
+from made_nodes import compare, graph_of, model, node, plan_of, port
 
 
 def _value(shape: tuple[int, ...]) -> Value:
