@@ -133,8 +133,11 @@ class LoweredGraph:
     outputs: tuple[TensorSpec, ...]
     decisions: tuple[tuple[str, str], ...] = ()
     """(choice, rule that led to it), shown by `dpfedge inspect --targets`."""
-    arithmetic: Literal["graph", "tf32", "half", "int8"] = "graph"
-    """The coarsest numbers this target computes with where the graph asks for finer ones; golden tolerances follow."""
+    arithmetic: Literal["graph", "tf32", "half", "int8", "dequantised"] = "graph"
+    """The coarsest numbers this target computes with where the graph asks for finer ones; golden tolerances follow.
+
+    `dequantised`: activations that the graph quantises while running stay floats; results differ by that rounding.
+    """
 
 
 @dataclass(frozen=True, slots=True)

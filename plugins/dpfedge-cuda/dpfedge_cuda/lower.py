@@ -66,13 +66,13 @@ def lower(request: LowerRequest) -> LoweredGraph:
             "no GPU of this backend", where=f"graph {request.name}", found=request.arch,
             allowed=f"sm_{_OLDEST} and later",
         )  # fmt: skip
-    coarse: list[Literal["half", "tf32"]] = []
+    coarse: list[Literal["dequantised", "half", "tf32"]] = []
     lowered = lower_plain(request, partial(_rewrite, request, coarse))
-    return replace(lowered, arithmetic=min(coarse)) if coarse else lowered  # half is the coarser one
+    return replace(lowered, arithmetic=min(coarse)) if coarse else lowered  # the coarser, the earlier
 
 
 def _rewrite(
-    request: LowerRequest, coarse: list[Literal["half", "tf32"]], model: onnx.ModelProto
+    request: LowerRequest, coarse: list[Literal["dequantised", "half", "tf32"]], model: onnx.ModelProto
 ) -> Sequence[tuple[str, str]]:
     decisions = []
     if count := halve(model):
@@ -82,6 +82,7 @@ def _rewrite(
     if count := dequantise(model):
         rule = "the CUDA provider has no kernel that quantises activations by the row; weights become floats"
         decisions.append((f"int8=dequantised, {count} products", rule))
+        coarse.append("dequantised")
     if count := _attend_in_half(model):
         rule = "the CUDA provider has this attention for 16-bit floats only; it is cast to and fro"
         decisions.append((f"attention=f16, {count}×GroupQueryAttention", rule))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import onnx
@@ -23,6 +24,7 @@ from dpfedge_rocm.tables import spell_out
 
 __all__ = ["lower"]
 
+_DEQUANTISED = "int8=dequantised"
 _GFX = re.compile(r"gfx[0-9]{1,4}[0-9a-f]{2}")
 
 
@@ -33,14 +35,16 @@ def lower(request: LowerRequest) -> LoweredGraph:
             "no AMD GPU is of this architecture", where=f"graph {request.name}", found=request.arch,
             allowed=f"a gfx target such as {', '.join(FEATURES)}",
         )  # fmt: skip
-    return lower_plain(request, partial(_rewritten, f"graph {request.name}"))
+    lowered = lower_plain(request, partial(_rewritten, f"graph {request.name}"))
+    dequantised = any(choice.startswith(_DEQUANTISED) for choice, _ in lowered.decisions)
+    return replace(lowered, arithmetic="dequantised") if dequantised else lowered
 
 
 def _rewritten(where: str, model: onnx.ModelProto) -> Sequence[tuple[str, str]]:
     decisions = []
     if count := dequantise(model):
         rule = "MIGraphX has no kernel that quantises activations by the row; weights become floats"
-        decisions.append((f"int8=dequantised, {count} products", rule))
+        decisions.append((f"{_DEQUANTISED}, {count} products", rule))
     if count := spell_out(model):
         rule = "MIGraphX gathers no rows of quantised tables; codes and scales are gathered apart"
         decisions.append((f"tables=spelt out, {count}×GatherBlockQuantized", rule))

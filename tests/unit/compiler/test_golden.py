@@ -133,6 +133,7 @@ def test_tolerance__by_rule() -> None:
     assert tolerance(model_of("Conv", "DynamicQuantizeLinear"))[0] == 0.05
     assert tolerance(model_of("Conv"), arithmetic="tf32")[0] == 0.004
     assert tolerance(model_of("Conv", "DynamicQuantizeLinear"), arithmetic="half")[0] == 0.05
+    assert tolerance(model_of("Conv", "DynamicQuantizeLinear"), arithmetic="dequantised")[0] == 0.19
     assert tolerance(block.model([], [])) == (
         0.12,
         "activations are quantised to 8 bits per block: up to 6 % off on real models, and twice that is bad",

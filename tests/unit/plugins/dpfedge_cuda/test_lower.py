@@ -61,6 +61,7 @@ def test_lower__quantised_products_become_floats() -> None:
     assert operators(graph) == ["MatMul"]
     assert next(iter(graph.weights.values())).dtype == np.float32
     assert any(choice == "int8=dequantised, 1 products" for choice, _ in graph.decisions)
+    assert graph.arithmetic == "dequantised"
 
 
 @pytest.mark.parametrize("wanted", [False, True])

@@ -6,11 +6,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from dpfedge_reference.evaluator import evaluate
 from dpfedge_rocm.lower import lower
 from onnx import TensorProto, helper, numpy_helper
 
 from dpfedge.backend.api import LowerRequest
 from dpfedge.errors import Unsupported
+from dpfedge.testing.cases import cases
 
 
 def table() -> onnx.ModelProto:
@@ -33,6 +35,15 @@ def test_lower__spells_tables_out() -> None:
 
     assert "GatherBlockQuantized" not in ops
     assert found.decisions[1][0] == "tables=spelt out, 1×GatherBlockQuantized"
+
+
+def test_lower__says_that_activations_stay_floats() -> None:
+    """Golden tolerances follow."""
+    (case,) = (one for one in cases() if one.name == "DynamicQuantizeMatMul/f32")
+    code = case.model(evaluate(case.model(), case.feeds)).SerializeToString()
+
+    assert lower(LowerRequest("g", code, "gfx942", frozenset())).arithmetic == "dequantised"
+    assert lower(LowerRequest("g", table().SerializeToString(), "gfx942", frozenset())).arithmetic == "graph"
 
 
 def test_lower__refuses_the_rest() -> None:
