@@ -120,6 +120,7 @@ class CudaBinding(PlacedBinding):
         self._switching = threading.Lock()
         self._thread = 0
         self._now: _Graph | None = None
+        self._turns = _Turn(self, executable.turn)
         super().__init__(executable)
         self._plain = _Graph(0, self._options, runs=_RUNS_UNTIL_CAPTURED)
 
@@ -137,10 +138,6 @@ class CudaBinding(PlacedBinding):
         thread = threading.get_ident()  # onnxruntime captures for each thread
         if self._now is None or self._thread != thread:
             self._now, self._thread = self._choose(thread), thread
-            with self._switching:
-                self._now.options.terminate = self._options.terminate
-                self._options = self._now.options
-        self._now.runs += 1
         super()._run()
 
     def cancel(self) -> None:
@@ -154,8 +151,23 @@ class CudaBinding(PlacedBinding):
         return super()._place(name, array, written=written)
 
     def _turn(self) -> AbstractContextManager[Any]:
-        capturing = self._now is not None and self._now.runs <= _RUNS_UNTIL_CAPTURED
-        return _Both(self._on.turn, CAPTURES.alone if capturing else CAPTURES.shared)
+        return self._turns
+
+    def begin(self) -> AbstractContextManager[Any]:
+        """Take the options of the next run; whether it is made beside others, or alone because it may be captured.
+
+        While something is being loaded nothing is captured, and runs are plain: a load may take minutes.
+        """
+        graph = self._now or self._plain
+        capturing = graph.runs < _RUNS_UNTIL_CAPTURED
+        if capturing and not CAPTURES.claim():
+            graph, capturing = self._plain, False
+        graph.runs += 1
+        if self._options is not graph.options:
+            with self._switching:
+                graph.options.terminate = self._options.terminate
+                self._options = graph.options
+        return CAPTURES.alone if capturing else CAPTURES.shared
 
     def _choose(self, thread: int) -> _Graph:
         """The graph for where the ports lie now and who runs it; the plain way where nothing may be captured."""
@@ -185,22 +197,23 @@ class _Graph:
     runs: int = 0
 
 
-class _Both:
-    """Two locks as one."""
+class _Turn:
+    """A run's turn on its executable, and then in the process; one for a binding, whose runs follow one another."""
 
-    __slots__ = ("_first", "_second")
+    __slots__ = ("_binding", "_process", "_turn")
 
-    def __init__(self, first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> None:
-        self._first, self._second = first, second
+    def __init__(self, binding: CudaBinding, turn: AbstractContextManager[Any]) -> None:
+        self._binding, self._turn = binding, turn
 
     def __enter__(self) -> None:
-        self._first.__enter__()
+        self._turn.__enter__()
         try:
-            self._second.__enter__()
+            self._process = self._binding.begin()
+            self._process.__enter__()
         except BaseException:
-            self._first.__exit__(None, None, None)
+            self._turn.__exit__(None, None, None)
             raise
 
     def __exit__(self, *raised: Any) -> None:
-        self._second.__exit__(*raised)
-        self._first.__exit__(*raised)
+        self._process.__exit__(*raised)
+        self._turn.__exit__(*raised)

@@ -93,7 +93,7 @@ class Loader:
         return self._session(graph, budget, self._providers(context, high, graph)), False
 
     def _session(self, graph: GraphView, budget: Budget, providers: Providers) -> Any:
-        with cuda_errors(), CAPTURES.shared:
+        with cuda_errors(), CAPTURES.loading:
             return bounded(lambda: open_on(graph, budget, providers)[0], f"graph {graph.name}: onnxruntime", _OPEN_S)
 
     def _providers(

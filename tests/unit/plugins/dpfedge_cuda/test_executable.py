@@ -52,8 +52,35 @@ def test_run__fixed_memory_becomes_one_graph_for_each_place(backend: StandInBack
         del call, x, y, z
     assert sorted(numbers) == [1, 2]
     assert alone == [True] * 6 + [False] * 2
+    assert CAPTURES.claim()
     with CAPTURES.alone:  # nobody was left inside
         pass
+
+
+def test_run__is_plain_while_something_loads(backend: StandInBackend) -> None:
+    """A load may take minutes, and a capture cannot be beside it: no run waits; afterwards it is captured."""
+    call = executable(backend).bind()
+    with slots(3) as places:
+        places[0][...] = rows(2)
+        call.set_input("x", places[0])
+        call.set_output("y", places[1])
+        call.set_output("z", places[2])
+        with CAPTURES.loading:
+            for _ in range(4):
+                call.run()
+            assert call._options is call._plain.options
+            call.cancel()
+            with pytest.raises(RunCancelled):
+                call.run()
+            call.rearm()
+        assert call._now is not None
+        assert call._now.runs == 0
+        for _ in range(4):
+            call.run()
+        assert call._now.runs == 4
+        assert call._options is call._now.options
+        same({"y": places[1]}, {"y": right_affine(rows(2))["y"]})
+        del call
 
 
 def test_run__graphs_are_bounded(backend: StandInBackend, monkeypatch: pytest.MonkeyPatch) -> None:
