@@ -11,16 +11,17 @@ from dataclasses import astuple, dataclass
 from dpfedge import _core
 from dpfedge.errors import UsageError
 
-__all__ = ["PERIOD_MS", "STALE_MS", "Health", "MemoryPressure", "Rule", "Sample"]
+__all__ = ["COUNT_MOST", "PERIOD_MS", "STALE_MS", "Health", "MemoryPressure", "Rule", "Sample"]
 
 PERIOD_MS = 50
 """How often a device is sampled: with the rule's hold time of 80 ms, one that fails is out after 150 ms at most."""
 STALE_MS = 1000
 """Without a sample for so long, nothing good is known of an instance."""
+COUNT_MOST = 1 << 31
+"""Errors that one sample can tell of."""
 
 _ONE = 10000
 _UNKNOWN_MC = -1_000_000
-_COUNT_MOST = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Sample:
             _bounded("memory_free", self.memory_free, 0, 1, _ONE),
             heat,
             int(self.throttled),
-            _bounded("corrected_errors", self.corrected_errors, 0, _COUNT_MOST, 1),
-            _bounded("fatal_errors", self.fatal_errors, 0, _COUNT_MOST, 1),
+            _bounded("corrected_errors", self.corrected_errors, 0, COUNT_MOST, 1),
+            _bounded("fatal_errors", self.fatal_errors, 0, COUNT_MOST, 1),
         )
 
 

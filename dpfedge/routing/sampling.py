@@ -7,16 +7,18 @@ samples. It judges nothing; `health.py` does.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self
 
 from dpfedge.backend.api import Device, Health
-from dpfedge.errors import BackendError, DpfError
+from dpfedge.errors import BackendError, DpfError, UsageError
 from dpfedge.hardware.source.aer import read_errors
 from dpfedge.hardware.source.root import Root
-from dpfedge.routing.health import PERIOD_MS, STALE_MS, Sample
+from dpfedge.plugin.border import Border
+from dpfedge.routing.health import COUNT_MOST, PERIOD_MS, STALE_MS, Sample
 from dpfedge.routing.router import Router
 
 __all__ = ["Sampler", "Source", "of_device"]
@@ -27,7 +29,6 @@ Source = Callable[[], Sample]
 _END_S = STALE_MS / 1000
 _PUBLISH_S = 1.0
 _EXPIRY_S = STALE_MS / 4000  # a device whose driver hangs is out after 1.25 s at most
-_COUNT_MOST = 1 << 31  # what a sample can hold
 
 
 class Knows(Protocol):
@@ -46,13 +47,10 @@ def of_device(backend: Knows, device: Device, root: Root | None = None, pci: Seq
     place, totals = root or Root(), _Totals()
 
     def ask() -> Health:
-        try:
+        reasons: list[str] = []
+        with Border(reasons.append):  # a defect takes its device out, not the thread that would see it come back
             return backend.health(device)
-        except (DpfError, OSError):
-            raise
-        except Exception as error:  # a plugin's defect takes its device out, not the thread that would see it come back
-            what, found = "the plugin fails to tell of its device", f"{type(error).__name__}: {error}"
-            raise BackendError(what, where=device.id, found=found, remedy="report it to the plugin's maker") from error
+        raise BackendError(reasons[0])
 
     def look() -> Sample:
         told = ask()
@@ -77,7 +75,7 @@ class _Totals:
     def rise(self, name: str, now: int) -> int:
         """0 for one that went back: its driver was loaded anew."""
         before, self._last[name] = self._last.get(name, now), now
-        return min(max(0, now - before), _COUNT_MOST)
+        return min(max(0, now - before), COUNT_MOST)
 
 
 class Sampler:
@@ -86,6 +84,7 @@ class Sampler:
     def __init__(self, router: Router, sources: Mapping[str, Source], period_ms: int = PERIOD_MS) -> None:
         """Begins at once. `sources`: instance name → what looks at its device."""
         self.problems: dict[str, str] = {}
+        self._names = tuple(sources)
         self._router, self._period = router, period_ms / 1000
         self._publish_at = 0.0
         loops = [(name, lambda name=name, source=source: self._look(name, source)) for name, source in sources.items()]
@@ -127,7 +126,6 @@ class Sampler:
 
     def _look(self, name: str, source: Source) -> None:
         try:
-            self._router.watch(name)  # also one whose first look hangs
             seen = source()
             if self._gates:  # of a look that hung until after the end nobody knows when it saw what it says
                 self._router.sample(name, seen)
@@ -136,6 +134,9 @@ class Sampler:
             self.problems[name] = str(error)  # of an instance that left, or a device that does not answer: it expires
 
     def _expire(self) -> None:
+        for name in self._names:  # also one whose first look hangs
+            with contextlib.suppress(UsageError):  # it left
+                self._router.watch(name)
         now = time.monotonic()
         if not self._router.expire() and now >= self._publish_at:
             self._router.publish()  # the health that samples told since the last change
