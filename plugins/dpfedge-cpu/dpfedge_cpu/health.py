@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Load and memory of the running machine, looked at many times a second: two files of the kernel in, a `Health` out.
 
-The files stay open: a look is two reads at offset 0, about a tenth of what opening and taking the whole text apart
+The files stay open: a look is a read at offset 0, about a tenth of what opening and taking the whole text apart
 costs. It judges nothing.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 from dpfedge.backend.api import Health
@@ -16,6 +17,7 @@ from dpfedge.errors import BackendError
 
 __all__ = ["MachineHealth"]
 
+_LOAD_S = 1.0  # the kernel makes a new load average every five seconds
 _MOST_BYTES = 4096  # of meminfo; what is asked stands in its first three lines
 
 
@@ -24,18 +26,23 @@ class MachineHealth:
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc, self._cores = proc, os.cpu_count() or 1  # the count is a file, too: it is read once
+        self._load, self._load_until = 0.0, 0.0
         self._files: dict[str, int] = {}
         self._process, self._opening = os.getpid(), threading.Lock()
 
     def look(self) -> Health:
         """Load average over cores, and available over total memory; BackendError or OSError where nobody tells."""
+        if (now := time.monotonic()) >= self._load_until:
+            self._load, self._load_until = self._busy(), now + _LOAD_S
         memory = self._read("meminfo")
         total, free = _kibibytes(memory, b"MemTotal:"), _kibibytes(memory, b"MemAvailable:")
+        return Health(self._load, min(1.0, free / max(1, total)))
+
+    def _busy(self) -> float:
         try:
-            load = float(self._read("loadavg").split(b" ", 1)[0])
+            return min(1.0, float(self._read("loadavg").split(b" ", 1)[0]) / self._cores)
         except ValueError:
             raise _untold("loadavg", "no number") from None
-        return Health(utilisation=min(1.0, load / self._cores), free_memory=min(1.0, free / max(1, total)))
 
     def _read(self, name: str) -> bytes:
         if self._process != os.getpid():  # a fork may have closed them: their numbers can be others' by now
