@@ -38,6 +38,8 @@ class Kernels:
 
 def read_kernels(library: Path) -> Kernels | None:
     """What a library has code for; None when it cannot be read or has no GPU code."""
+    if not library.is_file():  # a pipe would be waited for
+        return None
     try:
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             found = set(_codes(data))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from dpfedge.doctor.surroundings import Finding, Surroundings
 from dpfedge.doctor.wheels import wheels
+from dpfedge.hardware.source.root import whole
 
 __all__ = ["check_age", "check_drivers", "check_hidden", "check_visible"]
 
@@ -48,7 +49,8 @@ def check_age(surroundings: Surroundings) -> Iterator[Finding]:
         oldest = _OLDEST.get(wheel.cuda or 0)
         for version in sorted(versions) if wheel.cuda else ():
             where, what = f"driver nvidia {version}", f"{wheel.title} is built for CUDA {wheel.cuda}"
-            if oldest is not None and int(version.partition(".")[0]) < oldest:
+            major = whole(version.partition(".")[0])
+            if None not in (oldest, major) and major < oldest:  # type: ignore[operator]
                 what += f", which needs driver {oldest} or newer"
                 remedy = f"upgrade the driver, or install a build for an older CUDA than {wheel.cuda}"
                 yield Finding("drivers", "fault", where, what, remedy, ("cuda",))

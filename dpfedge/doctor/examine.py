@@ -18,7 +18,7 @@ from dpfedge.doctor.libraries import check_providers
 from dpfedge.doctor.nodes import check_nodes
 from dpfedge.doctor.places import check_places
 from dpfedge.doctor.surroundings import Finding, Surroundings
-from dpfedge.doctor.wheels import check_doubles, check_kernels, wheels
+from dpfedge.doctor.wheels import check_doubles, check_kernels, check_metadata, wheels
 from dpfedge.plugin.border import Border
 
 __all__ = ["examine", "exit_code"]
@@ -45,6 +45,7 @@ def _found(surroundings: Surroundings, registry: Registry, wanted: Collection[st
     yield from check_devices(registry, Path(surroundings.root.path))
     if "cpu" in wanted and surroundings.packages and not wheels(surroundings):
         yield Finding("wheels", "fault", "onnxruntime", "it is not installed", "pip install onnxruntime", ("cpu",))
+    yield from check_metadata(surroundings)
     yield from check_doubles(surroundings)
     yield from check_providers(surroundings)
     yield from check_kernels(surroundings)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpfedge.doctor.surroundings import Finding, Surroundings, User
-from dpfedge.hardware.source.root import Root, label
+from dpfedge.hardware.source.root import Root, label, whole
 
 __all__ = ["Node", "check_nodes", "nodes"]
 
@@ -65,7 +65,8 @@ def nodes(root: Root) -> Iterator[Node]:
 
 def _groups(root: Root) -> dict[int, str]:
     rows = (line.split(":") for line in (root.text("etc/group") or "").splitlines())
-    return {int(row[2]): label(row[0]) for row in rows if len(row) >= 3 and row[2].isdecimal()}
+    named = ((whole(row[2]), label(row[0])) for row in rows if len(row) >= 3)
+    return {number: name for number, name in named if number is not None}
 
 
 def check_nodes(surroundings: Surroundings) -> Iterator[Finding]:

@@ -145,7 +145,10 @@ def _suite(asked: _Asked) -> str:
         done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=_SUITE_S)
         if not results.exists():
             raise AssertionError((done.stdout + done.stderr).strip()[-2000:])
-        counts, wrong = _counted(results)
+        try:
+            counts, wrong = _counted(results)
+        except xml.etree.ElementTree.ParseError as error:
+            raise AssertionError(f"the suite's process was ended while it wrote its results: {error}") from error
     assert not wrong, f"{counts}; failed: {', '.join(wrong[:_NAMED])}{' …' * (len(wrong) > _NAMED)}"
     assert done.returncode == 0, f"{counts}; pytest ended with {done.returncode}"
     return counts
@@ -252,24 +255,30 @@ def _dpfedge(*command: str) -> str:
     return done.stdout
 
 
-def report(name: str, steps: Sequence[Step]) -> dict[str, Any]:
-    """What is kept of a run, for JSON: no host name, no user."""
+def report(name: str, steps: Sequence[Step], *, complete: bool = True) -> dict[str, Any]:
+    """What is kept of a run, for JSON: no host name, no user. One that is not `complete` is not ok."""
     return {
         "backend": name,
-        "ok": all(step.state != "failed" for step in steps),
+        "complete": complete,
+        "ok": complete and all(step.state != "failed" for step in steps),
         "machine": {"arch": platform.machine(), "kernel": platform.release(), "python": platform.python_version()},
         "steps": [asdict(step) for step in steps],
     }
 
 
+def _write(target: str | None, told: Mapping[str, Any]) -> None:
+    if target is not None:
+        Path(target).write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def main(registry: Registry, name: str, target: str | None, package: str | None, board: str) -> int:
     """Verify, print each step as it ends, write the report; 0 when nothing failed, 5 without a device, else 1."""
-    steps = []
+    steps: list[Step] = []
     for step in verify(registry, name, package=package, board=board):
         print(step, flush=True)
         steps.append(step)
-    if target is not None:
-        Path(target).write_text(json.dumps(report(name, steps), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        _write(target, report(name, steps, complete=False))  # a driver may take this process with it
+    _write(target, report(name, steps))
     if steps[0].state == "failed":
         return 5
     return int(any(step.state == "failed" for step in steps))

@@ -15,13 +15,13 @@ from pathlib import Path
 from dpfedge.backend.fatbin import read_kernels
 from dpfedge.doctor.surroundings import Finding, Surroundings
 
-__all__ = ["OWNED", "Wheel", "check_doubles", "check_kernels", "wheels"]
+__all__ = ["OWNED", "Wheel", "check_doubles", "check_kernels", "check_metadata", "wheels"]
 
 OWNED = "onnxruntime/__init__.py"
 """A distribution that has this file owns the folder `onnxruntime`."""
 _BACKENDS = {"onnxruntime-gpu": ("cuda",), "onnxruntime-migraphx": ("rocm",), "onnxruntime-rocm": ("rocm",)}
 _CUDA_LIBRARY = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
-_CUDA = re.compile(r"^nvidia-cuda-runtime(?:-cu(\d+)|\s*[~=>]=\s*(\d+))")
+_CUDA = re.compile(r"^nvidia-cuda-runtime(?:-cu(\d{1,3})\b|\s*[~=>]=\s*(\d{1,3})\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,37 @@ def wheels(surroundings: Surroundings) -> tuple[Wheel, ...]:
     """Every distribution that owns the folder `onnxruntime`, by name."""
     found: dict[str, Wheel] = {}
     for one in distributions(path=list(surroundings.packages)):
+        wheel = _wheel(one)
+        if wheel is not None:
+            found.setdefault(wheel.name, wheel)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _wheel(one: Distribution) -> Wheel | None:
+    """A build of onnxruntime; None for another distribution, and for one whose metadata cannot be read."""
+    try:
         name = (one.metadata["Name"] or "").lower().replace("_", "-")
         if ("onnxruntime" in name or name.startswith("ort-")) and _owns(one):
-            found.setdefault(name, Wheel(name, one.version, Path(str(one.locate_file(""))), _cuda(one)))
-    return tuple(found[name] for name in sorted(found))
+            return Wheel(name, one.version, Path(str(one.locate_file(""))), _cuda(one))
+    except UnicodeDecodeError:  # `check_metadata` tells it
+        pass
+    return None
+
+
+def check_metadata(surroundings: Surroundings) -> Iterator[Finding]:
+    """Distributions whose metadata cannot be read: half installed, or their files are damaged."""
+    for one in distributions(path=list(surroundings.packages)):
+        try:
+            name = one.metadata["Name"]
+            list(one.files or ()) if name else None
+        except UnicodeDecodeError as error:
+            name = None
+            why = f"it is no UTF-8: {error.reason} at byte {error.start}"
+        else:
+            why = "there is no name in it"
+        if not name:
+            where = f"metadata in {getattr(one, '_path', one.locate_file(''))}"
+            yield Finding("wheels", "warning", where, why, "remove that folder, and install what it belongs to anew")
 
 
 def _owns(one: Distribution) -> bool:

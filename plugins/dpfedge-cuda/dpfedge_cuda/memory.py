@@ -32,7 +32,8 @@ class Region:
     def __init__(self, context: Context, start: int, end: int) -> None:
         self.start, self.end = start, end
         self._device = context.do("cuMemHostRegister", lambda cuda: cuda.register(start, end - start))
-        weakref.finalize(self, _unregister, context, start)
+        # the end of the process unpins everything, and no call of the driver can be bounded there
+        weakref.finalize(self, _unregister, context, start).atexit = False
 
     def holds(self, address: int, size: int) -> bool:
         """Whether all of these bytes lie inside."""

@@ -23,7 +23,7 @@ def libraries(rocm: Path | None = None) -> dict[str, str]:
 
 def _rocm(place: Path) -> str:
     try:
-        return (place / ".info/version").read_text(encoding="utf-8").strip() or "unknown"
+        return (place / ".info/version").read_text("utf-8", "replace").strip() or "unknown"
     except OSError:
         return "unknown"
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -49,6 +50,8 @@ def test_read_kernels__of_no_gpu_code(tmp_path: Path, content: bytes) -> None:
 
     assert read_kernels(library) is None
     assert read_kernels(tmp_path / "none.so") is None
+    os.mkfifo(tmp_path / "pipe.so")
+    assert read_kernels(tmp_path / "pipe.so") is None, "a pipe must not be waited for"
 
 
 @pytest.mark.parametrize(

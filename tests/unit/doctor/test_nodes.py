@@ -74,3 +74,13 @@ def test_nodes__that_are_none_of_ours(root: Path) -> None:
     assert found.path == "/dev/kfd"
     assert found.group == f"with number {os.getgid()}"
     assert found.open_to(SOMEBODY)
+
+
+def test_nodes__with_a_table_of_groups_that_is_no_table(tmp_path: Path) -> None:
+    """Numbers without end are none; the group is told by its number."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/group").write_bytes(b"a:x:" + b"9" * 5000 + b":\n\xff:x:-1:\nb\n")
+    fake(tmp_path, "dev/kfd", 0o660)
+
+    (node,) = nodes(Root(tmp_path))
+    assert node.group == f"with number {os.getgid()}"

@@ -157,6 +157,21 @@ def test_report__names_nobody(
     assert main(registry(backend), "fake", None, None, "auto") == 1
 
 
+def test_main__keeps_what_was_found_before_the_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver may take it along: the report says that it is not complete, and is not ok."""
+    target = tmp_path / "report.json"
+
+    def dies(*args: object, **more: object) -> Iterator[module.Step]:
+        yield module.Step("devices", "passed", "one", 0.1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "verify", dies)
+    with pytest.raises(KeyboardInterrupt):
+        main(registry(), "fake", str(target), None, "auto")
+    told = json.loads(target.read_text())
+    assert (told["complete"], told["ok"], len(told["steps"])) == (False, False, 1)
+
+
 def test_suite__needs_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said by name, with what to install."""
     monkeypatch.setattr(module, "find_spec", lambda name: None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.doctor.wheels import OWNED, check_doubles, check_kernels, wheels
+from dpfedge.doctor.wheels import OWNED, check_doubles, check_kernels, check_metadata, wheels
 
 from .conftest import CUBIN, Install, container, machine
 
@@ -56,3 +56,31 @@ def test_check_kernels__for_the_gpu_that_is_here(install: Install, name: str, fa
 def test_check_kernels__of_a_cpu_build(install: Install) -> None:
     """It promises no GPU."""
     assert list(check_kernels(machine("h100", install("onnxruntime", "1.32.0")))) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "what"),
+    [
+        ("METADATA", b"Name: onnx\xff\xferuntime\n", "it is no UTF-8: invalid start byte at byte 10"),
+        ("RECORD", b"\xff\xfe\0,,\n", "it is no UTF-8"),
+        ("METADATA", b"", "there is no name in it"),
+    ],
+)
+def test_check_metadata__that_cannot_be_read(install: Install, file: str, data: bytes, what: str) -> None:
+    """It is named, keeps no other check from its work, and counts as not installed."""
+    folder = install("onnxruntime", "1.0")
+    assert list(check_metadata(machine("h100", folder))) == []
+    (info,) = Path(folder).glob("*.dist-info")
+    (info / file).write_bytes(data)
+
+    (found,) = check_metadata(machine("h100", folder))
+    assert str(info) in found.where
+    assert what in found.what
+    assert wheels(machine("h100", folder)) == ()
+
+
+def test_wheels__of_a_cuda_that_is_no_number(install: Install) -> None:
+    """Its metadata tells no version then."""
+    folder = install("onnxruntime-gpu", "1.0", requires=[f"nvidia-cuda-runtime-cu{'9' * 5000}"])
+
+    assert [one.cuda for one in wheels(machine("h100", folder))] == [None]

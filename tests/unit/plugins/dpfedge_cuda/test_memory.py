@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from dpfedge_cuda.driver import Context, Driver
-from dpfedge_cuda.memory import CudaMemory, mapping_of
+from dpfedge_cuda.memory import CudaMemory, Region, mapping_of
 from standing import stand_in_driver
 
 from dpfedge.errors import BackendError
@@ -96,3 +98,22 @@ def test_hold__that_cannot_be_pinned(library: ctypes.CDLL, monkeypatch: pytest.M
         with pytest.raises(BackendError, match=f"found {function}: CUDA_ERROR_OUT_OF_MEMORY"):
             one.hold(places[0])
         assert library.standin_registered() == before
+
+
+def test_region__asks_nothing_of_the_driver_as_the_process_ends(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There no thread can be begun, and the driver unpins everything by itself."""
+    made: list[weakref.finalize[..., Region]] = []
+    kept = weakref.finalize
+
+    def finalize(*arguments: Any) -> Any:
+        made.append(kept(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr("dpfedge_cuda.memory.weakref.finalize", finalize)
+    with slots(1) as places:
+        hold = memory().hold(places[0])
+        assert isinstance(hold, Region)
+        assert [one.atexit for one in made if one.peek() is not None] == [False]
+        del hold
