@@ -138,7 +138,7 @@ def _speed(root: Root, path: str) -> int | None:
 
 def _id(root: Root, path: str) -> str | None:
     number = root.number(path, 16)
-    return None if number is None else f"{number:04x}"
+    return f"{number:04x}" if number is not None and 0 <= number <= 0xFFFF else None
 
 
 def _pair(first: str | None, second: str | None) -> str | None:

@@ -15,6 +15,7 @@ from dpfedge.hardware.source.root import Root
 __all__ = ["NAMES", "PciDevice", "read_pci", "upstream"]
 
 _DEVICES = "sys/bus/pci/devices"
+_ID_MAX = 0xFFFF
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _CLASSES = (0x03, 0x12)  # display controllers; processing accelerators, which is what AMD Instinct reports
 
@@ -66,7 +67,7 @@ def _device(root: Root, address: str) -> PciDevice | None:
     if kind is None or kind >> 16 not in _CLASSES:
         return None
     vendor, device = root.number(f"{place}/vendor", 16), root.number(f"{place}/device", 16)
-    if vendor is None or device is None:
+    if vendor is None or device is None or not (0 <= vendor <= _ID_MAX and 0 <= device <= _ID_MAX):
         return None
     id = f"{vendor:04x}:{device:04x}"
     return PciDevice(address, id, NAMES.get(id, f"display device {id}"))

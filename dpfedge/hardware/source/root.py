@@ -20,6 +20,7 @@ _LINKS_MAX = 40  # as the kernel's own path walk
 _TEXTS_MAX = 64  # a device tree's root has under ten names
 _LABEL_MAX = 200
 _DIGITS_MAX = 18  # fits 64 bits
+_NUMBER_MAX = 20  # -9223372036854775808, 18446744073709551615, 0xffffffffffffffff
 _KINDS = {stat.S_IFDIR: "Is a directory", stat.S_IFIFO: "a pipe, not a file", stat.S_IFSOCK: "a socket, not a file"}
 
 
@@ -65,13 +66,15 @@ class Root:
         return data
 
     def number(self, path: str, base: int = 10) -> int | None:
-        """The file's one integer."""
+        """The file's one integer, of 64 bits; longer ones no kernel writes."""
         text = self.text(path)
         try:
-            return None if text is None else int(text, base)
+            if text is None or len(text) <= _NUMBER_MAX:
+                return None if text is None else int(text, base)
         except ValueError:
-            self.unreadable[path] = f"no number: {text!r:.40}"
-            return None
+            pass  # told below
+        self.unreadable[path] = f"no number: {text!r:.40}"
+        return None
 
     def texts(self, path: str) -> tuple[str, ...]:
         """The texts of a device tree string list, in order."""

@@ -111,3 +111,13 @@ def test_prints__of_nothing_at_all(tmp_path: Path) -> None:
     assert isinstance(one, DevicePrint)
     assert one.memory_bytes is None
     assert one.serial is None
+
+
+@pytest.mark.parametrize("text", ["-5", "10000", "9" * 5000, "\u202e", ""])
+def test_prints__ids_have_four_digits(h100: Path, text: str) -> None:
+    """What a damaged recording says instead is nothing."""
+    place = h100 / "sys/bus/pci/devices/0000:18:00.0"
+    (place / "revision").write_text(text)
+    (place / "subsystem_device").write_text(text)
+    first = read_prints(Root(h100))[1]
+    assert (first.revision, first.subsystem) == (None, None)

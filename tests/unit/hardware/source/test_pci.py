@@ -36,6 +36,8 @@ def test_pci__unknown_and_broken(tmp_path: Path) -> None:
         "0000:00:02.0": {"class": "0x030000", "vendor": "0x8086", "device": "0x46a6"},
         "0000:00:03.0": {"class": "0x030000", "vendor": "broken"},
         "0000:00:04.0": {},
+        "0000:00:05.0": {"class": "0x030000", "vendor": "0x10de", "device": "0x12345"},
+        "0000:00:06.0": {"class": "0x030000", "vendor": "-1", "device": "0x1"},
     }.items():
         place = tmp_path / "sys/bus/pci/devices" / address
         place.mkdir(parents=True)

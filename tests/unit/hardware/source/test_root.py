@@ -41,6 +41,18 @@ def test_root__missing_is_nothing(root: Root) -> None:
     assert root.unreadable == {}
 
 
+@pytest.mark.parametrize("text", ["9" * 21, "9" * 5000, "f" * 5000])
+def test_number__that_is_too_long_is_none(tmp_path: Path, text: str) -> None:
+    """A recording is foreign data: no name, digest or multiplication is made of five thousand digits."""
+    (tmp_path / "number").write_text(text)
+    root = Root(tmp_path)
+    assert root.number("number", 16) is None
+    assert root.unreadable["number"].startswith("no number: ")
+    for most, base in (("18446744073709551615", 10), ("-9223372036854775808", 10), ("0xffffffffffffffff", 16)):
+        (tmp_path / "number").write_text(f"{most}\n")
+        assert root.number("number", base) == int(most, base)
+
+
 def test_number__of_text_is_noted(root: Root) -> None:
     """A file without a number gives None and says what it held."""
     assert root.number("sys/word") is None
