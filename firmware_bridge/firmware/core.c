@@ -216,8 +216,8 @@ static bool named(const dpf_fw_instance *instance, const dpf_route_entry *entry)
 }
 
 /* The instance of a table slot, or UINT32_MAX: nobody, or nobody this firmware has a session with. One look: a
- * writer who publishes meanwhile is met again at the next tick, and can keep nobody here. */
-static bool look_up(const dpf_fw_core *core, uint32_t *chosen, dpf_route_word *generation) {
+ * writer who publishes meanwhile is met again at the next look, and can keep nobody here. False: nothing can be said. */
+static bool look_up(const dpf_fw_core *core, uint32_t *chosen) {
     const dpf_route_view *view = &core->view;
     dpf_route_entry entry;
     dpf_route_word before = dpf_route_generation(view);
@@ -226,12 +226,11 @@ static bool look_up(const dpf_fw_core *core, uint32_t *chosen, dpf_route_word *g
     bool somebody = (owner < view->capacity) && (before != DPF_ROUTE_ENDED);
     if (somebody) dpf_route_take(&entry, view->entries[before & 1u] + owner);
     bool whole = dpf_route_same(view, before, &now);
-    *generation = before;
     *chosen = UINT32_MAX;
     for (uint32_t i = 0u; somebody && (i < core->instance_count); i++) {
         if (named(&core->instances[i], &entry)) *chosen = i;
     }
-    return whole;
+    return whole && (before != DPF_ROUTE_ENDED);
 }
 
 static void move(dpf_fw_core *core, uint32_t chosen) {
@@ -249,13 +248,11 @@ static void move(dpf_fw_core *core, uint32_t chosen) {
 }
 
 static void route(dpf_fw_core *core) {
-    dpf_route_word generation;
     uint32_t chosen;
     if (!core->routed) {
         core->chosen = 0u;
-    } else if (look_up(core, &chosen, &generation) && (generation != DPF_ROUTE_ENDED)) {
+    } else if (look_up(core, &chosen)) {
         if (chosen != core->chosen) move(core, chosen);
-        core->generation = generation;
     } else {
         /* the table is being changed, or another took its place: what was chosen stays */
     }

@@ -65,7 +65,6 @@ typedef struct dpf_fw_core {
     dpf_route_view view;
     bool routed; /* by `view`; else the first instance serves */
     uint64_t hash;
-    dpf_route_word generation;
 
     dpf_fw_echo echo;
     bool cancels;

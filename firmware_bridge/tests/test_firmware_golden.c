@@ -72,7 +72,7 @@ static void test_cepstra(void) {
         }
     }
     CHECK(dpf_fw_log2(0) == 0 && dpf_fw_log2(1) == 0 && dpf_fw_log2(2) == 256 && dpf_fw_log2(3) == 406);
-    CHECK(dpf_fw_log2(UINT64_MAX) == 64 * 256 - 1 || dpf_fw_log2(UINT64_MAX) == 64 * 256);
+    CHECK(dpf_fw_log2(UINT64_MAX) == 64 * 256 - 1);
     if (hash != CEPSTRA_HASH || frames != FRAMES) printf("cepstra: %u frames, hash %llx\n", (unsigned)frames, (unsigned long long)hash);
     CHECK(frames == FRAMES && hash == CEPSTRA_HASH);
 }
