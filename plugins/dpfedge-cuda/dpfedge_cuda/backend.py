@@ -120,7 +120,9 @@ class CudaBackend:
 
     def nvml(self, device: Device) -> Mapping[str, Any]:
         """All that NVML tells of the device now, clocks (MHz) and power (mW) too; None for what it does not tell."""
-        key = str(device.facts["uuid"] if "part" in device.facts else device.facts["pci"])
+        from dpfedge_cuda.devices import instance_of
+
+        key = instance_of(device) if "part" in device.facts else str(device.facts["pci"])
         return self._teller(key).ask("health", key)
 
 

@@ -17,7 +17,7 @@ from dpfedge.backend.accelerators import Accelerator
 from dpfedge.backend.api import Device
 from dpfedge.errors import Unavailable
 
-__all__ = ["TEGRA", "features_of", "list_devices", "memory_of"]
+__all__ = ["TEGRA", "features_of", "instance_of", "list_devices", "memory_of"]
 
 TEGRA = frozenset({"sm_53", "sm_62", "sm_72", "sm_87", "sm_110"})
 """Code targets of GPUs inside a chip."""
@@ -142,6 +142,16 @@ def _visible(devices: Sequence[Device], environ: Mapping[str, str]) -> Iterator[
             return
         seen |= {one.id: one for one in found}
     yield from seen.values()
+
+
+def instance_of(device: Device) -> str:
+    """UUID of a MIG instance; Unavailable where NVML did not tell it, and nobody else does."""
+    if "uuid" not in device.facts:
+        raise Unavailable(
+            "NVML does not name this MIG instance", where=f"{_WHERE}: {device.id}", found="no UUID",
+            remedy="`nvidia-smi -L` must list it; in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        )  # fmt: skip
+    return str(device.facts["uuid"])
 
 
 def _kind(item: str) -> str:

@@ -60,12 +60,16 @@ class Driver:
         """Ask anew which devices there are: CUDA_VISIBLE_DEVICES has changed."""
         self._told = None
 
-    def do(self, what: str, act: Callable[[Libcuda], Result], within_s: float | None = None) -> Result:
-        """`act(libcuda)` in a thread of its own; `what` names it in errors."""
-        self.devices()
+    def check_process(self) -> None:
+        """Unavailable where CUDA was begun before a fork: nothing of it works in the forked process."""
         if self._cuda is not None and self._owner != os.getpid():
             what, remedy = "CUDA was begun before this process was forked", "load graphs in the process that runs them"
             raise Unavailable(what, where=_WHERE, remedy=remedy)
+
+    def do(self, what: str, act: Callable[[Libcuda], Result], within_s: float | None = None) -> Result:
+        """`act(libcuda)` in a thread of its own; `what` names it in errors."""
+        self.devices()
+        self.check_process()
         if self._stuck is not None:
             since = time.monotonic() - self._stuck[1]
             what, remedy = f"{self._stuck[0]} hangs in the CUDA driver since {since:.0f} s", "restart the process"
@@ -127,6 +131,7 @@ class Context:
 
     def stream(self, *, high: bool) -> int:
         """The stream of urgent work, or of the rest; made once, shared by the executables of a level."""
+        self.driver.check_process()
         with self._lock:
             if high not in self._streams:
                 self._streams[high] = self.do("cuStreamCreateWithPriority", lambda cuda: _stream(cuda, high))

@@ -26,6 +26,7 @@ from dpfedge.backend.bounded import bounded
 from dpfedge.backend.fatbin import Kernels, read_kernels
 from dpfedge.errors import BackendError, Unavailable, Unsupported
 from dpfedge_cuda.capture import MARK
+from dpfedge_cuda.devices import instance_of
 from dpfedge_cuda.driver import Context, Driver
 from dpfedge_cuda.executable import CudaExecutable, cuda_errors
 from dpfedge_cuda.memory import CudaMemory
@@ -122,7 +123,7 @@ class Loader:
         """What CUDA calls the device; Unavailable where this process does not see it."""
         part = device.facts.get("part")
         if part is not None and _VISIBLE not in os.environ and not self.driver.started():
-            os.environ[_VISIBLE] = str(device.facts["uuid"])
+            os.environ[_VISIBLE] = instance_of(device)
             self.driver.forget()
         found = [told for told in self.driver.devices() if _is(told, device)]
         if len(found) == 1:
@@ -147,7 +148,7 @@ def _is_fixed(graph: GraphView) -> bool:
 
 def _is(told: Mapping[str, Any], device: Device) -> bool:
     if "part" in device.facts:  # new UUIDs name the instance; with the old form the process sees the one it named
-        uuid = str(device.facts["uuid"]).removeprefix("MIG-")
+        uuid = instance_of(device).removeprefix("MIG-")
         return bool(told["uuid"] == uuid or "/" in uuid)
     return _place(told["pci"]) == _place(str(device.facts["pci"]))
 

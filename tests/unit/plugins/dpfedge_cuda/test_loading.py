@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dpfedge_cpu.provider import Providers
-from dpfedge_cuda import loading
+from dpfedge_cuda import CudaBackend, loading
 from dpfedge_cuda.driver import Driver
 from dpfedge_cuda.loading import Loader, check_kernels
 from standing import DEVICE, StandInBackend, fake_providers, stand_in_driver
@@ -144,6 +144,31 @@ def test_load__a_session_that_never_opens(graph: GraphView, monkeypatch: pytest.
     with pytest.raises(Unavailable, match="graph affine: onnxruntime: the library does not answer"):
         Loader().load(graph, DEVICE, Budget())
     never.set()
+
+
+def test_load__a_mig_instance_without_a_name(graph: GraphView) -> None:
+    """As where NVML is told nothing of MIG: CUDA could not be asked for that one alone."""
+    backend, part = StandInBackend(), replace(DEVICE, id="cuda:0/gi1/ci0", facts={**DEVICE.facts, "part": "gi1/ci0"})
+    for act in (lambda: backend.load(graph, part, Budget()), lambda: CudaBackend.health(backend, part)):
+        with pytest.raises(Unavailable, match="cuda:0/gi1/ci0: NVML does not name this MIG instance"):
+            act()
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_load__after_a_fork(graph: GraphView) -> None:
+    """CUDA does not survive it, also where everything that a load needs was made before."""
+    backend = StandInBackend()
+    backend.load(graph, DEVICE, Budget()).close()
+    pid = os.fork()
+    if pid == 0:
+        told = False
+        try:
+            backend.load(graph, DEVICE, Budget())
+        except Unavailable as error:
+            told = "begun before this process was forked" in str(error)
+        finally:
+            os._exit(0 if told else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_check_kernels__of_the_build() -> None:
