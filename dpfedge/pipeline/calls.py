@@ -29,6 +29,7 @@ from dpfedge.backend.api import (
     keeps_links,
 )
 from dpfedge.errors import RunCancelled
+from dpfedge.pipeline.priority import FIFO_MOST, be_fifo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,18 +74,23 @@ class Calls:
         self._running: Cancels | None = None
         self._struck = False
         self._lock, self._wake = threading.Lock(), threading.Event()
-        self._watching = False
+        self._watcher: threading.Thread | None = None
 
     def through(self, model: BoundModel) -> BoundModel:
         """The model, all its calls watched; as it is where its device neither cancels nor tells urgencies apart."""
         able = model._backend.capabilities(model.device)
         self.doubled = self.doubled or able.priorities > 1
-        if able.cancels and not self._watching:
-            self._watching = True
-            threading.Thread(target=self._watch, name="dpf-cancel", daemon=True).start()
+        if able.cancels and self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="dpf-cancel", daemon=True)
+            self._watcher.start()
         if not able.cancels and able.priorities == 1:
             return model
         return replace(model, _backend=cast(Backend, _Backend(model._backend, self, twice=able.priorities > 1)))
+
+    def be_fifo(self, priority: int) -> str | None:
+        """A stage with that real-time priority: who ends its runs goes before it, or would never run on its core."""
+        task = None if self._watcher is None else self._watcher.native_id
+        return None if task is None else be_fifo(min(priority + 1, FIFO_MOST), task)
 
     @contextmanager
     def patiently(self) -> Iterator[None]:

@@ -148,7 +148,7 @@ class _Unit:
             signal.signal(signal.SIGTERM, self._stop)
         gc.freeze()  # what start-up made lives for ever; collections during a turn stay short
         self._names[threading.get_native_id()] = name
-        refused.append(be_fifo(row["fifo"]) if row["fifo"] else None)
+        refused.append(be_fifo(row["fifo"]) or calls.be_fifo(row["fifo"]) if row["fifo"] else None)
         asked = [line for line in refused if line]
         for line in asked:
             print(f"dpfedge: stage {name}: {line}", file=sys.stderr, flush=True)
@@ -181,7 +181,9 @@ class _Unit:
             self._lost += 1
 
     def _fifo_given_up(self, task: int) -> None:
-        name = self._names[task]
+        name = self._names.get(task)
+        if name is None:  # who ends the runs of a stage that is told of, too
+            return
         what = "it computed too long without a pause and goes on at an ordinary priority"
         print(f"dpfedge: stage {name}: fifo: {what}", file=sys.stderr, flush=True)
         self._report(name, {"what": "fifo given up"})

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -378,3 +379,20 @@ def test_through__links_stay_where_they_do(calls: Calls, keeps: bool, monkeypatc
     """A watched executable says of its device's memory what its own says."""
     monkeypatch.setattr(FakeExecutable, "keeps_links", keeps, raising=False)
     assert keeps_links(calls.through(model(FakeBackend())).load("g", Budget())) is keeps
+
+
+def test_fifo__who_ends_runs_goes_before_the_stage(calls: Calls) -> None:
+    """On the stage's own core it would otherwise never get to see that nobody waits."""
+    assert calls.be_fifo(10) is None  # nobody ends anything yet
+    made(calls, FakeBackend())
+    if (refused := calls.be_fifo(10)) is not None:
+        pytest.skip(refused)
+    assert calls._watcher is not None
+    task = calls._watcher.native_id
+    assert task is not None
+    assert os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
+    assert os.sched_getparam(task).sched_priority == 11
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    assert calls.be_fifo(99) is None
+    assert os.sched_getparam(task).sched_priority == 99
+    os.sched_setscheduler(task, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
