@@ -15,6 +15,7 @@ from dpfedge.backend.registry import Registry
 from dpfedge.errors import DpfError
 from dpfedge.hardware.source.pci import upstream
 from dpfedge.hardware.source.root import Root
+from dpfedge.plugin.border import Border
 from dpfedge.routing.health import Health, Rule
 from dpfedge.routing.instances import Instance
 from dpfedge.routing.sampling import Source, of_device
@@ -37,10 +38,10 @@ def device_sources(registry: Registry, root: Path = Path("/")) -> dict[str, Sour
 
 
 def _devices(backend: Backend, root: Path) -> Sequence[Device]:
-    try:
+    # one without its driver, or with a broken one, has no instances; `dpfedge backends` tells why
+    with Border(lambda reason: None):
         return backend.devices(root)
-    except DpfError:  # one without its driver, or with a broken one, has no instances; `dpfedge backends` tells why
-        return ()
+    return ()
 
 
 def told_facts(registry: Registry, root: Path = Path("/")) -> dict[str, dict[str, Any]]:

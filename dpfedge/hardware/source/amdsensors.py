@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, label, whole
+from dpfedge.hardware.source.thermal import PLAUSIBLE_C
 
 __all__ = ["AmdPlaces", "AmdState", "find_amd", "read_amd_state"]
 
@@ -19,7 +20,6 @@ _PCI = "sys/bus/pci/devices"
 _BLOCK = re.compile(r"[a-z0-9_]{2,24}_err_count|aca_[a-z0-9_]{2,24}")
 _COUNT = re.compile(r"^(ue|ce): *([0-9]{1,18})\s*$", re.MULTILINE)
 _BLOCKS_MAX = 48
-_PLAUSIBLE_C = (-40.0, 150.0)
 _HOTTEST = ("junction", "edge", "mem")  # linux: Documentation/gpu/amdgpu/thermal.rst; the first that is there
 # the power a card draws: averaged or instantaneous, whichever this part has, in µW
 _POWERS = ("power1_average", "power1_input")
@@ -93,7 +93,7 @@ def _watts(root: Root, hwmon: str) -> float | None:
 
 def _celsius(root: Root, places: AmdPlaces) -> float | None:
     milli = root.number(places.heat) if places.heat else None
-    return None if milli is None or not _PLAUSIBLE_C[0] <= milli / 1000 <= _PLAUSIBLE_C[1] else milli / 1000
+    return None if milli is None or not PLAUSIBLE_C[0] <= milli / 1000 <= PLAUSIBLE_C[1] else milli / 1000
 
 
 def _counts(root: Root, places: AmdPlaces) -> Iterator[tuple[str, int]]:

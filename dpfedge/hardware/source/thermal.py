@@ -14,7 +14,10 @@ from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, label
 
-__all__ = ["Zone", "find_alerts", "read_zone", "read_zones", "throttling"]
+__all__ = ["PLAUSIBLE_C", "Zone", "find_alerts", "read_zone", "read_zones", "throttling"]
+
+PLAUSIBLE_C = (-40.0, 150.0)
+"""What a sensor of a chip can measure at all; gated and broken ones show −274 or 255."""
 
 _CLASS = "sys/class/thermal"
 _ZONE = re.compile(r"thermal_zone[0-9]{1,4}")
@@ -23,7 +26,6 @@ _COOLING = re.compile(r"cooling_device[0-9]{1,4}")
 _ALERT = "-throttle-alert"  # `cpu-`, `gpu-`, `soc012-`…, of NVIDIA's kernels
 _ZONES_MAX = 64
 _TRIPS_MAX = 16  # of a zone; the kernel's device trees have up to 8
-_PLAUSIBLE_C = (-40.0, 150.0)  # what a sensor of a chip can measure at all; gated and broken ones show −274 or 255
 _TRIPS_C = (40.0, 150.0)  # disabled trip points show 0 or −274
 _CONSTANT = frozenset({"PMIC-Die"})  # 100.0 °C on every Nano, TX2 and Xavier
 
@@ -59,8 +61,8 @@ def read_zone(root: Root, zone: Zone) -> float | None:
         return None
     celsius = milli / 1000
     # above its critical trip point the kernel would have switched the machine off
-    highest = _PLAUSIBLE_C[1] if zone.critical_c is None else zone.critical_c
-    return celsius if _PLAUSIBLE_C[0] <= celsius <= highest else None
+    highest = PLAUSIBLE_C[1] if zone.critical_c is None else zone.critical_c
+    return celsius if PLAUSIBLE_C[0] <= celsius <= highest else None
 
 
 def find_alerts(root: Root) -> tuple[str, ...]:

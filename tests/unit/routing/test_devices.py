@@ -10,7 +10,7 @@ import pytest
 
 from dpfedge.backend.api import Device, Health
 from dpfedge.backend.registry import Registry
-from dpfedge.errors import BackendError, DpfError, Unavailable
+from dpfedge.errors import BackendError, Unavailable
 from dpfedge.hardware.source.root import Root
 from dpfedge.routing.devices import device_sources, look, pci_addresses, told_facts
 from dpfedge.routing.health import Sample
@@ -53,8 +53,10 @@ def test_sources__one_for_each_device(tmp_path: Path) -> None:
     assert list(sources) == ["made:0", "made:1"]
 
 
-@pytest.mark.parametrize("error", [Unavailable("no driver is loaded"), BackendError("the driver does not answer")])
-def test_sources__a_backend_without_its_driver_has_none(tmp_path: Path, error: DpfError) -> None:
+@pytest.mark.parametrize(
+    "error", [Unavailable("no driver is loaded"), BackendError("the driver does not answer"), KeyError("a defect")]
+)
+def test_sources__a_backend_without_its_driver_has_none(tmp_path: Path, error: Exception) -> None:
     """The others' devices are there all the same."""
 
     class Missing(Made):

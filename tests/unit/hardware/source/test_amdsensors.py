@@ -48,13 +48,14 @@ def test_state__of_a_part_that_tells_power_of_the_moment(tmp_path: Path) -> None
     assert state(tmp_path, **files).watts == 750.0
 
 
-@pytest.mark.parametrize("text", ["N/A\n", "", "-1\n", "400\n", "nan"])
-def test_state__that_lies_is_none(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("busy", "heat"), [("N/A\n", "N/A\n"), ("", ""), ("-1\n", "-274000\n"), ("101\n", "255000\n"), ("nan", "nan")]
+)
+def test_state__that_lies_is_none(tmp_path: Path, busy: str, heat: str) -> None:
     """Not 0, and no crash."""
-    found = state(tmp_path, **{"gpu_busy_percent": text, "hwmon/hwmon7/temp2_input": text.replace("400", "400000")})
+    found = state(tmp_path, **{"gpu_busy_percent": busy, "hwmon/hwmon7/temp2_input": heat})
 
-    assert found.utilisation is None
-    assert found.temperature_c in (None, -0.001)
+    assert (found.utilisation, found.temperature_c) == (None, None)
 
 
 def test_state__of_nothing(tmp_path: Path) -> None:
