@@ -4,9 +4,9 @@
 A real-time thread must not be able to take a machine with one core away from everybody else. So the priority is taken
 after load and warm-up, and for the stage's own thread alone, beside the one that ends its runs, which sleeps: threads
 and processes made by it start without (SCHED_RESET_ON_FORK). The kernel's own limit for all real-time threads
-(sched_rt_runtime_us, 95 % of each second) stays as it is; where somebody switched that off, RLIMIT_RTTIME still holds: a
-thread that computes for COMPUTE_MAX_S without once waiting goes back to an ordinary priority, and one that is so deep in
-a library that it cannot is killed by the kernel at KILL_S, to be restarted as after any other death.
+(sched_rt_runtime_us, 95 % of each second) stays as it is; where somebody switched that off, RLIMIT_RTTIME still holds:
+a thread that computes for COMPUTE_MAX_S without once waiting goes back to an ordinary priority, and one that is so deep
+in a library that it cannot is killed by the kernel at KILL_S, to be restarted as after any other death.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def free_share(root: Root) -> float | None:
         if limits and used is not None:
             idle = _stat(root.text(f"{place}/memory.stat"), names.idle)
             shares.append(1 - max(0, used - idle) / max(1, min(limits)))
-    return max(0.0, min(shares)) if shares else None
+    return max(0.0, min(1.0, *shares)) if shares else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,3 +132,8 @@ def test_free__of_a_version_1_group(tmp_path: Path) -> None:
     }
 
     assert free_share(lay(tmp_path, files)) == 0.0
+
+
+def test_free_share__is_a_share(tmp_path: Path) -> None:
+    """More available than there is, as between two readings of a machine whose memory is unplugged, is all of it."""
+    assert free_share(lay(tmp_path, {"proc/meminfo": "MemTotal: 100 kB\nMemAvailable: 101 kB\n"})) == 1.0
