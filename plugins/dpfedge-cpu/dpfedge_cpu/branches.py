@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Set
 
 import onnx
 
-__all__ = ["branches", "graphs", "hoist", "separate"]
+__all__ = ["branches", "drop_unused", "graphs", "hoist", "separate"]
 
 
 def branches(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -99,3 +99,26 @@ def _read_instead(node: onnx.NodeProto, old: str, new: str) -> None:
             _read_instead(inner, old, new)
             if old in inner.output:
                 break
+
+
+def drop_unused(graph: onnx.GraphProto) -> None:
+    """Remove the nodes of the outermost graph whose results nobody reads any more, and constants."""
+    results = {value.name for value in graph.output}
+    reads = {name for node in graph.node for name in _read(node)} | results
+    kept = [node for node in graph.node if any(name in reads for name in node.output)]
+    reads = {name for node in kept for name in _read(node)} | results
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+    constants = [one for one in graph.initializer if one.name in reads]
+    constants = [onnx.TensorProto.FromString(one.SerializeToString()) for one in constants]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(constants)
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node, and the graphs inside it, read and hand out."""
+    yield from node.input
+    for branch in branches(node):
+        for inner in graphs(branch):
+            yield from (name for one in inner.node for name in one.input)
+            yield from (value.name for value in inner.output)

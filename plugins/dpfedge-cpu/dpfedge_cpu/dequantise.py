@@ -7,7 +7,6 @@ memory. Rounding of activations goes, so results come nearer to the model's own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dpfedge.backend.api import Array
-from dpfedge_cpu.branches import branches
+from dpfedge_cpu.branches import drop_unused
 
 __all__ = ["dequantise"]
 
@@ -38,7 +37,7 @@ def dequantise(model: onnx.ModelProto) -> int:
         del graph.node[:]
         graph.node.extend(nodes)
         graph.initializer.extend(made.values())
-        _drop_unused(graph)
+        drop_unused(graph)
     return count
 
 
@@ -85,28 +84,3 @@ def _floats(weight: onnx.TensorProto | None, scale: onnx.TensorProto | None, zer
     if zero is not None:
         values -= numpy_helper.to_array(zero).astype(np.float32)
     return np.ascontiguousarray(values * numpy_helper.to_array(scale).astype(np.float32))
-
-
-def _drop_unused(graph: onnx.GraphProto) -> None:
-    """Remove quantisers nobody reads any more, and constants."""
-    results = {value.name for value in graph.output}
-    reads = Counter(name for one in _inside(graph) for name in one.input)
-    kept = [node for node in graph.node if any(reads[name] or name in results for name in node.output)]
-    reads = Counter(name for node in kept for one in (node, *_nested(node)) for name in one.input)
-    constants = [tensor for tensor in graph.initializer if reads[tensor.name] or tensor.name in results]
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    constants = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in constants]
-    del graph.node[:], graph.initializer[:]
-    graph.node.extend(kept)
-    graph.initializer.extend(constants)
-
-
-def _inside(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        yield from _nested(node)
-
-
-def _nested(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    for branch in branches(node):
-        yield from _inside(branch)

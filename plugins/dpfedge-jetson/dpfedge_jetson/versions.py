@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from dpfedge_cpu.builds import installed_build
 
 __all__ = ["libraries"]
 
@@ -17,19 +18,10 @@ _BUILDS = ("onnxruntime-gpu", "onnxruntime")
 
 def libraries(root: Path = Path("/")) -> dict[str, str]:
     """`tensorrt`, `cudnn` and `onnxruntime`; `unknown` where no file tells."""
-    return {**{name: _number(root, file) for name, file in _FILES.items()}, "onnxruntime": _onnxruntime()}
+    return {**{name: _number(root, file) for name, file in _FILES.items()}, "onnxruntime": installed_build(_BUILDS)}
 
 
 def _number(root: Path, file: str) -> str:
     """The longest number that a library is called by: `10.3.0`."""
     names = [path.name for folder in _FOLDERS for path in sorted((root / folder).glob(f"{file}.*"))]
     return max((match[1] for name in names if (match := _NUMBERS.search(name))), key=len, default="unknown")
-
-
-def _onnxruntime() -> str:
-    for name in _BUILDS:
-        try:
-            return f"{name} {version(name)}"
-        except PackageNotFoundError:
-            continue
-    return "not installed"

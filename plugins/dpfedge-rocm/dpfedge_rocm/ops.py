@@ -9,9 +9,9 @@ provider takes nothing at all, and tells nobody: so one is one too many here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import onnx
+from dpfedge_cpu.branches import graphs
 
 __all__ = ["OPERATORS", "lacking"]
 
@@ -37,12 +37,5 @@ OPERATORS = frozenset(_NAMES.split())
 
 def lacking(model: onnx.ModelProto) -> dict[str, int]:
     """Operator → how many of it, of those MIGraphX lacks; branches of If and Loop count, too."""
-    return dict(sorted(Counter(op for op in _operators(model.graph) if op not in OPERATORS).items()))
-
-
-def _operators(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield node.op_type
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _operators(inner)
+    operators = (node.op_type for graph in graphs(model.graph) for node in graph.node)
+    return dict(sorted(Counter(op for op in operators if op not in OPERATORS).items()))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from dpfedge_cpu.branches import drop_unused
 from onnx import TensorProto, helper, numpy_helper
 
 from dpfedge.backend.api import Array
@@ -37,7 +38,7 @@ def spell_out(model: onnx.ModelProto) -> int:
         del graph.node[:]
         graph.node.extend(nodes)
         graph.initializer.extend(made.values())
-        _drop_unused(graph)
+        drop_unused(graph)
     return count
 
 
@@ -86,18 +87,3 @@ def _tensor(name: str, values: Array) -> onnx.TensorProto:
 
 def _node(op: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(op, inputs, [output], name=output, **attributes)
-
-
-def _drop_unused(graph: onnx.GraphProto) -> None:
-    used = {name for node in _inside(graph) for name in node.input} | {value.name for value in graph.output}
-    kept = [onnx.TensorProto.FromString(one.SerializeToString()) for one in graph.initializer if one.name in used]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
-
-
-def _inside(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _inside(inner)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from dpfedge_cpu.builds import installed_build
 
 __all__ = ["libraries"]
 
@@ -18,7 +19,7 @@ _NUMBERS = re.compile(r"libmigraphx_c\.so\.([0-9.]+)$")
 def libraries(rocm: Path | None = None) -> dict[str, str]:
     """`rocm`, `migraphx` and `onnxruntime`; `unknown` where no file tells."""
     place = rocm or Path(os.environ.get("ROCM_PATH", _ROCM))
-    return {"rocm": _rocm(place), "migraphx": _migraphx(place), "onnxruntime": _onnxruntime()}
+    return {"rocm": _rocm(place), "migraphx": _migraphx(place), "onnxruntime": installed_build(_BUILDS)}
 
 
 def _rocm(place: Path) -> str:
@@ -32,12 +33,3 @@ def _migraphx(place: Path) -> str:
     """The longest number that the library is called by: `3.0.20100.70101` of ROCm 7."""
     found = [match[1] for file in sorted(place.glob("lib/libmigraphx_c.so.*")) if (match := _NUMBERS.search(file.name))]
     return max(found, key=len, default="unknown")
-
-
-def _onnxruntime() -> str:
-    for name in _BUILDS:
-        try:
-            return f"{name} {version(name)}"
-        except PackageNotFoundError:
-            continue
-    return "not installed"

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from dpfedge_cpu.branches import graphs, hoist, separate
+from dpfedge_cpu.branches import drop_unused, graphs, hoist, separate
 from made_graphs import loaded
 from onnx import TensorProto, helper, numpy_helper
 
@@ -112,3 +112,19 @@ def test_lower__blocked_convolutions_in_branches() -> None:
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     for choice, wanted in zip((True, False), answers(made), strict=True):
         np.testing.assert_allclose(run.run({"x": x, "c": np.array(choice)})["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_drop_unused__keeps_what_branches_read() -> None:
+    """A node and constants that nobody reads go; what a branch reads stays."""
+    then = branch("then", [node("MatMul", ["t", "inner"], ["u"])], "u")
+    other = branch("other", [node("Neg", ["t"], ["v"])], "v")
+    nodes = [node("Neg", ["x"], ["t"]), node("MatMul", ["t", "gone"], ["lost"]),
+             node("If", ["c"], ["y"], then_branch=then, else_branch=other)]  # fmt: skip
+    made = model(nodes, weight("inner", 4, 4), weight("gone", 4, 4))
+    before = answers(made)
+    drop_unused(made.graph)
+
+    assert [one.op_type for one in made.graph.node] == ["Neg", "If"]
+    assert [one.name for one in made.graph.initializer] == ["inner"]
+    for found, wanted in zip(answers(made), before, strict=True):
+        np.testing.assert_array_equal(found, wanted)

@@ -45,6 +45,9 @@ class FakeDriver:
         """What it shows."""
         return self.seen
 
+    def check_process(self) -> None:
+        """It was not forked."""
+
     def do(self, what: str, act: object, within_s: float | None = None) -> int:
         """Notes the call."""
         self.calls.append(what)
