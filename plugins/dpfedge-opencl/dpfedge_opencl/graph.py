@@ -16,9 +16,12 @@ from dpfedge.errors import BackendError
 from dpfedge.tensors import TensorSpec
 from dpfedge_opencl.ops.api import Node
 
-__all__ = ["SEGMENT", "VERSION", "Constant", "Graph", "Key", "Segment", "place", "prefix", "read", "write"]
+__all__ = ["LAYOUTS", "SEGMENT", "VERSION", "Constant", "Graph", "Key", "Segment", "place", "prefix", "read", "write"]
 
 VERSION = 1
+"""Of the document's form."""
+LAYOUTS = 1
+"""Of how weights are packed and of what operators keep in their attributes: raised with every change of either."""
 SEGMENT = "CpuSegment"
 """The operator of a node that the CPU plugin runs; its attribute `segment` is the place in `Graph.segments`."""
 
@@ -82,6 +85,7 @@ def write(graph: Graph) -> bytes:
     """The graph's bytes; equal graphs have equal bytes."""
     document = {
         "version": VERSION,
+        "layouts": LAYOUTS,
         "name": graph.name,
         "inputs": [spec.to_map() for spec in graph.inputs],
         "outputs": [spec.to_map() for spec in graph.outputs],
@@ -110,22 +114,30 @@ def _segment(one: Segment) -> dict[str, Any]:
 
 
 def read(code: bytes | memoryview, where: str) -> Graph:
-    """The graph of these bytes; BackendError when they are damaged or of another version."""
+    """The graph of these bytes; BackendError when they are damaged, or of another version or other layouts."""
     try:
-        found = _read(cbor2.loads(bytes(code)))
+        document = cbor2.loads(bytes(code))
+        _check(int(document["version"]), int(document.get("layouts", 0)), where)
+        return _read(document)
     except (cbor2.CBORDecodeError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise BackendError("the graph's bytes are damaged", where=where, found=str(error)[:200]) from error
-    if isinstance(found, int):
+
+
+def _check(version: int, layouts: int, where: str) -> None:
+    if version != VERSION:
         raise BackendError(
-            "the graph is of another version of this plugin", where=where, found=found, allowed=VERSION,
+            "the graph is of another version of this plugin", where=where, found=version, allowed=VERSION,
             remedy="compile the package again, or install the plugin it was compiled with",
         )  # fmt: skip
-    return found
+    if layouts != LAYOUTS:
+        raise BackendError(
+            "the kernels read other layouts of weights than the package has", where=where,
+            found=f"compiled by dpfedge-opencl layouts {layouts}", allowed=f"this one reads {LAYOUTS}",
+            remedy="compile the package again",
+        )  # fmt: skip
 
 
-def _read(document: Mapping[str, Any]) -> Graph | int:
-    if document["version"] != VERSION:
-        return int(document["version"])
+def _read(document: Mapping[str, Any]) -> Graph:
     return Graph(
         name=document["name"],
         inputs=_specs(document["inputs"]),

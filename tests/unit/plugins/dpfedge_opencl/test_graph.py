@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import Any
 
 import cbor2
 import dpfedge_opencl
 import numpy as np
 import pytest
-from dpfedge_opencl.graph import SEGMENT, VERSION, place, read, write
+from dpfedge_opencl.graph import LAYOUTS, SEGMENT, VERSION, place, read, write
 from made_nodes import graph_of, lowered, model, node, port
 
 from dpfedge.errors import BackendError
@@ -32,7 +34,7 @@ def test_write__is_what_read_reads() -> None:
 def test_read__damaged_bytes_are_named() -> None:
     """Whatever is cut or changed."""
     data = write(graph_of(_made()))  # type: ignore[arg-type]
-    for bad in (b"", data[:-3], b"\xff" + data[1:], cbor2.dumps({"version": 1}), cbor2.dumps([1])):
+    for bad in (b"", data[:-3], b"\xff" + data[1:], cbor2.dumps({"version": 1, "layouts": LAYOUTS}), cbor2.dumps([1])):
         with pytest.raises(BackendError, match="damaged"):
             read(bad, "graph made")
 
@@ -41,6 +43,58 @@ def test_read__another_version_says_what_to_do() -> None:
     """Compile again."""
     with pytest.raises(BackendError, match="another version"):
         read(cbor2.dumps({"version": 99}), "graph made")
+
+
+@pytest.mark.parametrize("layouts", [{}, {"layouts": LAYOUTS + 1}])
+def test_read__other_layouts_are_refused(layouts: dict[str, int]) -> None:
+    """With both numbers and what to do, before any array is looked at."""
+    document = cbor2.loads(write(graph_of(_made())))  # type: ignore[arg-type]
+    assert document.pop("layouts") == LAYOUTS
+    with pytest.raises(BackendError) as caught:
+        read(cbor2.dumps(document | layouts), "graph made")
+    text = str(caught.value)
+    assert f"compiled by dpfedge-opencl layouts {layouts.get('layouts', 0)}" in text
+    assert f"this one reads {LAYOUTS}" in text
+    assert "compile the package again" in text
+
+
+PACKED = {1: "745e66b121e1161d"}
+"""Layouts → what the weights of the models below look like. Another digest means: raise `LAYOUTS`, and add a line."""
+
+
+def _packed() -> str:
+    def numbers(*shape: int, kind: str = "f4") -> np.ndarray[Any, np.dtype[Any]]:
+        return (np.arange(np.prod(shape)) % 251).astype(kind).reshape(shape)
+
+    x, image = port("x", ["n", 64]), port("x", [1, 8, "h", 9])
+    blocks = {"w": numbers(48, 2, 16, kind="u1"), "s": numbers(96)}
+    lstm = {"w": numbers(1, 64, 64), "r": numbers(1, 64, 16), "b": numbers(1, 128)}
+    models = (
+        ([node("MatMul", "x w", "y")], x, {"w": numbers(64, 48)}),
+        ([node("Gemm", "x w b", "y", transB=1)], x, {"w": numbers(48, 64), "b": numbers(48)}),
+        ([node("ms:MatMulNBits", "x w s", "y", K=64, N=48, bits=4, block_size=32)], x, blocks),
+        (
+            [node("DynamicQuantizeLinear", "x", "q s z"), node("MatMulInteger", "q w z", "y")], x,
+            {"w": numbers(64, 48, kind="i1")},
+        ),
+        ([node("Conv", "x w", "y", kernel_shape=[3, 3])], image, {"w": numbers(16, 8, 3, 3)}),
+        ([node("Conv", "x w", "y", kernel_shape=[3, 3], group=8)], image, {"w": numbers(8, 1, 3, 3)}),
+        ([node("ConvTranspose", "x w", "y", kernel_shape=[2, 2], strides=[2, 2])], image, {"w": numbers(8, 16, 2, 2)}),
+        ([node("LSTM", "x w r b", "y", hidden_size=16)], port("x", ["n", 1, 64]), lstm),
+    )  # fmt: skip
+    digest = hashlib.sha256()
+    for nodes, given, weights in models:
+        kind = "i4" if nodes[-1].op_type == "MatMulInteger" else "f4"
+        code = lowered(model(nodes, [given], [port("y", None, kind)], weights))
+        for name, array in sorted(code.weights.items()):
+            digest.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        digest.update(repr([(one.op, one.attrs) for one in read(code.code, "graph made").nodes]).encode())
+    return digest.hexdigest()[:16]
+
+
+def test_layouts__are_those_of_this_number() -> None:
+    """A packing that changes without its number would be read as what it is not."""
+    assert PACKED[LAYOUTS] == _packed()
 
 
 def test_place__a_weight_without_a_place_is_an_error() -> None:
