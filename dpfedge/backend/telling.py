@@ -31,6 +31,7 @@ __all__ = ["Asked", "Teller", "ask_once"]
 _ANSWER_S = 2.0
 _FIRST_S = 20.0  # eight GPUs without a persistence daemon take seconds to initialise
 _PAUSE_S = 5.0
+_REFUSED_S = 1.0  # each error costs a child, and a broken device is asked of as often as a good one
 _LONGEST = 1 << 20
 _HOME = os.fspath(Path(__file__).parents[2])
 """Where dpfedge lies, for children of a process that put it on its path by itself."""
@@ -65,12 +66,18 @@ class Teller:
         self._child: _Process | None = None
         self._left: _Process | None = None
         self._failed: tuple[float, Unavailable] | None = None
+        self._refused: tuple[float, tuple[str, tuple[object, ...]], BackendError] | None = None
+        self._kill: weakref.finalize[..., Teller] | None = None
         self._owner = 0
 
     def ask(self, question: str, *arguments: object) -> dict[str, Any]:
-        """The answer; Unavailable with the reason when there is none in time, else what the library refuses with."""
+        """The answer; Unavailable with the reason when there is none in time, else what the library refuses with.
+
+        Either is told for a while without asking again.
+        """
+        asked = question, arguments
         with self._lock:
-            self._check()
+            self._check(asked)
             first = self._child is None
             child = self._child or self._start()
             try:
@@ -83,8 +90,9 @@ class Teller:
                 raise
             if "error" in answer:
                 self._end()  # what a library knows of a lost device does not change in a process that has it open
-        if "error" in answer:
-            raise self.asked.refused(answer)
+                refusal = self.asked.refused(answer)
+                self._refused = time.monotonic(), asked, refusal
+                raise refusal
         return answer
 
     def close(self) -> None:
@@ -92,7 +100,7 @@ class Teller:
         with self._lock:
             self._end()
 
-    def _check(self) -> None:
+    def _check(self, asked: tuple[str, tuple[object, ...]]) -> None:
         if self._owner != os.getpid():  # forked: the child and its pipes are the parent's
             self._child = self._left = None
         if self._left is not None and self._left.poll() is None:
@@ -101,15 +109,21 @@ class Teller:
         if self._failed is not None and time.monotonic() - self._failed[0] < _PAUSE_S:
             raise self._failed[1].with_traceback(None)
         self._failed = None
+        if self._refused is not None:
+            at, what, error = self._refused
+            if what == asked and time.monotonic() - at < _REFUSED_S:
+                raise error.with_traceback(None)
 
     def _start(self) -> _Process:
         child = self._child = _started(self.asked.program)
         self._owner = os.getpid()
-        weakref.finalize(self, _end_own, child, self._owner)  # also when this process ends
+        self._kill = weakref.finalize(self, _end_own, child, self._owner)  # also when this process ends
         return child
 
     def _end(self) -> None:
         child, self._child = self._child, None
+        if self._kill is not None:
+            self._kill.detach()
         if child is not None and not _ended(child):
             self._left = child
 

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dpfedge.backend import telling
 from dpfedge.backend.telling import Asked, Teller, ask_once
 from dpfedge.errors import BackendError, Unavailable
 
@@ -69,3 +72,23 @@ def test_ask_once__answers(program: Program) -> None:
     assert ask_once(asked, "something", 30.0) == {"something": "no"}
     with pytest.raises(BackendError, match="backend x: no"):
         ask_once(asked, "error", 30.0)
+
+
+def test_ask__errors_leave_nothing_behind(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs a child, which is gone; for a moment the same question is answered without one."""
+    teller = Teller(program("serve(lambda q: {'error': str(os.getpid())})"))
+    before, open_files = len(weakref.finalize._registry), len(os.listdir("/proc/self/fd"))  # type: ignore[attr-defined]
+    told = set()
+    for _ in range(3):
+        with pytest.raises(BackendError) as caught:
+            teller.ask("state")
+        told.add(caught.value.what)
+    assert len(told) == 1
+    monkeypatch.setattr(telling, "_REFUSED_S", 0.0)
+    for _ in range(3):
+        with pytest.raises(BackendError) as caught:
+            teller.ask("state")
+        told.add(caught.value.what)
+    assert len(told) == 4
+    assert len(weakref.finalize._registry) == before  # type: ignore[attr-defined]
+    assert len(os.listdir("/proc/self/fd")) == open_files
