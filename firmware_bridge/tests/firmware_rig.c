@@ -152,6 +152,15 @@ void rig_start(uint32_t count, const void *route, uint64_t route_bytes) {
     }
 }
 
+uint64_t *rig_table(uint64_t *nbytes) {
+    *nbytes = dpf_route_map_bytes(8, 4);
+    uint64_t *map = aligned_alloc(4096, *nbytes);
+    CHECK(map != NULL);
+    memset(map, 0, *nbytes);
+    CHECK(dpf_route_map_format(map, *nbytes, 8, 4, DPF_ROUTE_KEY_SEED));
+    return map;
+}
+
 void rig_tick(const int16_t *captured) {
     static const int16_t SILENCE[DPF_FW_BLOCK];
     dpf_fw_tick(&the_rig.core, captured == NULL ? SILENCE : captured, the_rig.played);

@@ -36,6 +36,9 @@ int16_t rig_phrase(uint32_t sample);
 void rig_start(uint32_t count, const void *route, uint64_t route_bytes);
 void rig_end(void);
 
+/* An empty routing table of 2^8 table slots and 4 instances for `rig_start`; free it. */
+uint64_t *rig_table(uint64_t *nbytes);
+
 /* One tick with a block of samples; NULL: silence. */
 void rig_tick(const int16_t *captured);
 

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -228,6 +229,23 @@ static void test_a_server_without_room_is_told_of_some(void) {
     fake_close(&session);
 }
 
+/* More bytes on a bell than messages fit into its ring: a look reads so many and no more, and what comes is found. */
+static void test_a_server_that_rings_for_nothing_keeps_nobody(void) {
+    enum { RINGS = 3000 };
+    dpf_client *client = open_one();
+    dpf_client_sound sound;
+    char bytes[RINGS] = {0};
+    int left = 0;
+    CHECK(write(session.bells[1], bytes, RINGS) == RINGS);
+    CHECK(dpf_client_next_sound(client, &sound, 0) == DPF_CLIENT_TIMEOUT);
+    CHECK(ioctl(session.bells[1], FIONREAD, &left) == 0 && left == RINGS - (int)session.rings[DPF_WIRE_SOUND].capacity);
+    CHECK(fake_sound(&session, 0, 1, 5, 100, true));
+    CHECK(dpf_client_next_sound(client, &sound, -1) == DPF_CLIENT_OK && sound.samples[0] == 5);
+    CHECK(dpf_client_sound_done(client, &sound) == DPF_CLIENT_OK);
+    dpf_client_close(client);
+    fake_close(&session);
+}
+
 static void test_a_stop_throws_away_what_was_made(void) {
     dpf_client *client = open_one();
     dpf_client_sound sound;
@@ -346,6 +364,7 @@ int main(void) {
     test_a_full_ring_is_waited_for();
     test_events_are_read_in_place_and_in_order();
     test_a_server_without_room_is_told_of_some();
+    test_a_server_that_rings_for_nothing_keeps_nobody();
     test_a_stop_throws_away_what_was_made();
     test_the_end_of_the_server_is_named();
     test_waiting_threads_are_woken();

@@ -261,11 +261,7 @@ static uint32_t samples_of(uint32_t session) {
 
 /* The published table says where the microphone goes; nobody healthy: nowhere, and the ear goes on hearing. */
 static void test_route(void) {
-    uint64_t nbytes = dpf_route_map_bytes(8, 4);
-    void *map = aligned_alloc(4096, nbytes);
-    CHECK(map != NULL);
-    memset(map, 0, nbytes);
-    CHECK(dpf_route_map_format(map, nbytes, 8, 4, DPF_ROUTE_KEY_SEED));
+    uint64_t nbytes, *map = rig_table(&nbytes);
     rig_start(2, map, nbytes);
     for (int i = 0; i < 30; i++) rig_tick(NULL);
     CHECK(samples_of(0) == 0 && samples_of(1) == 0 && the_rig.core.counters.unsent == 30 * DPF_FW_BLOCK);

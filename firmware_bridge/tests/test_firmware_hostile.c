@@ -53,11 +53,7 @@ static void test_arena_during_ticks(void) {
 
 /* A table that is written over and over: a tick looks once, and what it finds is an instance or none. */
 static void test_route(void) {
-    uint64_t nbytes = dpf_route_map_bytes(8, 4);
-    uint64_t *map = aligned_alloc(4096, nbytes);
-    CHECK(map != NULL);
-    memset(map, 0, nbytes);
-    CHECK(dpf_route_map_format(map, nbytes, 8, 4, DPF_ROUTE_KEY_SEED));
+    uint64_t nbytes, *map = rig_table(&nbytes);
     rig_start(2, map, nbytes);
     for (int tick = 0; tick < 2000; tick++) {
         for (int n = 0; n < 50; n++) {
