@@ -6,6 +6,9 @@
 #include "ring_words.h"
 #include "step.h"
 
+/* Losing this often to a producer that drops is not chance: it moves our head on purpose. */
+enum { RECEIVE_TRIES = 1024 };
+
 static const uint8_t DTYPE_BYTES[DPF_DTYPES] = {1, 4, 2, 2, 8, 1, 1, 2, 2, 4, 4, 8, 8, 1};
 
 uint32_t dpf_dtype_bytes(uint32_t dtype) {
@@ -289,8 +292,7 @@ bool dpf_ring_ready(const dpf_ring *ring) {
 
 dpf_result dpf_ring_receive(dpf_ring *ring, uint32_t owner, dpf_descriptor *descriptor) {
     if (owner == 0) return DPF_BAD;
-    /* Losing this often to a producer that drops is not chance: it moves our head on purpose. */
-    for (uint32_t i = 0; i < 1024; i++) {
+    for (uint32_t i = 0; i < RECEIVE_TRIES; i++) {
         dpf_result result = receive_once(ring, owner, descriptor);
         if (result != DPF_FULL) return result;
     }

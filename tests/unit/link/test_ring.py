@@ -26,6 +26,19 @@ def test_layout__is_what_the_manual_says() -> None:
     assert documented == _core.layout()
 
 
+def test_bounds__on_lost_swaps_are_those_of_the_core() -> None:
+    """What a hostile peer can cost a call, as LINK.md promises it."""
+    bridge = ROOT / "firmware_bridge"
+    tries = re.search(r"DPF_TRIES = (\d+)", (bridge / "include/dpf/base.h").read_text("utf-8"))
+    positions = re.search(r"RECEIVE_TRIES = (\d+)", (bridge / "src/ring.c").read_text("utf-8"))
+
+    assert tries is not None
+    assert positions is not None
+    manual = MANUAL.replace("\n", " ")
+    assert f"after {tries[1]} lost compare-and-swaps, `DPF_TRIES`," in manual
+    assert f"`receive` a position after {int(positions[1]):,})" in manual
+
+
 def test_dtypes__are_those_of_tensors() -> None:
     """Codes, names and element sizes."""
     assert [name for name, _ in _core.dtypes()] == list(DTYPES)
