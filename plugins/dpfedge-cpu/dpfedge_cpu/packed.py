@@ -153,6 +153,7 @@ def _checked(sealed: Mapping[str, SealedView]) -> tuple[SealedView, SealedView]:
         image, keys = sealed[IMAGE], sealed[KEYS]
         pages, rest = divmod(image.data.nbytes, mmap.PAGESIZE)
         if pages and not rest and keys.data.nbytes == 8 * pages:
+            _check_file(image)
             return image, keys
     found = ", ".join(f"{name} of {view.data.nbytes} bytes" for name, view in sorted(sealed.items()))
     raise BackendError(
@@ -162,6 +163,19 @@ def _checked(sealed: Mapping[str, SealedView]) -> tuple[SealedView, SealedView]:
         allowed=f"{IMAGE} of whole pages and {KEYS} of 8 bytes for each",
         remedy="run `dpfedge seal`",
     )
+
+
+def _check_file(image: SealedView) -> None:
+    """BackendError where the file ends before the image: its pages would be mapped, and kill who reads them."""
+    try:
+        size = os.fstat(image.file).st_size
+    except OSError as error:
+        raise BackendError("cannot map packed weights", where="backend cpu", found=error.strerror) from error
+    if size < image.offset + image.data.nbytes:
+        raise BackendError(
+            "sealed weights lie outside of their file", where="backend cpu", found=f"{size} bytes",
+            allowed=f"{image.offset + image.data.nbytes} or more", remedy="run `dpfedge seal`",
+        )  # fmt: skip
 
 
 def collect(load: Callable[[], object]) -> dict[str, Sequence[Array]] | None:

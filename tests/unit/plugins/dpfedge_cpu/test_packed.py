@@ -225,6 +225,18 @@ def test_load__what_was_not_sealed_by_this_backend(
         CpuBackend().load(replace(graph, sealed=sealed), device, Budget())
 
 
+def test_load__an_image_that_lies_outside_of_its_file(
+    graph: GraphView, device: Any, image: Mapping[str, bytes], save: Save
+) -> None:
+    """Its pages would be mapped, and reading them would kill the process."""
+    sealed = save(image)
+    one = sealed[IMAGE]
+    for place, words in (((one.file, 1 << 40), "lie outside of their file"), ((-1, 0), "cannot map packed weights")):
+        wrong = {**sealed, IMAGE: SealedView(one.data, *place)}
+        with pytest.raises(BackendError, match=words):
+            CpuBackend().load(replace(graph, sealed=wrong), device, Budget())
+
+
 def test_without__ranges() -> None:
     """What is new: before, between and behind what was there."""
     assert without([(0, 10), (20, 30)], [(2, 4), (6, 21), (28, 40)]) == [(0, 2), (4, 6), (21, 28)]
