@@ -2,7 +2,8 @@
 """Products with weights kept in 16 bits, made products of 16-bit floats: a graph in, fewer bytes to read per run, out.
 
 A package stores such weights with a cast to float32 behind them, which onnxruntime folds: the device would hold and
-read twice the bytes. Sums stay in float32 inside the GPU's kernels; inputs and results are rounded to 16 bits.
+read twice the bytes. Sums stay in float32 inside the GPU's kernels; inputs and results are rounded to 16 bits, and
+those beyond 65504 become infinite: who keeps weights in 16 bits says that the model has none (golden runs show it).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 
 import onnx
 from onnx import TensorProto, helper
+
+from dpfedge_cpu.branches import graphs
 
 __all__ = ["halve"]
 
@@ -35,9 +38,13 @@ def halve(model: onnx.ModelProto) -> int:
         count += 1
         nodes += _in_half(node, place, wide[node.input[place]])
     kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    read = {name for node in kept for name in node.input} | {value.name for value in graph.output}
     del graph.node[:]
-    graph.node.extend(node for node in kept if node.output[0] in read or not _widens(node))
+    graph.node.extend(kept)
+    read = {name for inner in graphs(graph) for node in inner.node for name in node.input}
+    read |= {value.name for value in graph.output}
+    unread = [node for node in graph.node if _widens(node) and node.output[0] not in read]
+    for node in unread:
+        graph.node.remove(node)
     return count
 
 

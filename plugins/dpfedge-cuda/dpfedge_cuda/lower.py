@@ -76,7 +76,7 @@ def _rewrite(
 ) -> Sequence[tuple[str, str]]:
     decisions = []
     if count := halve(model):
-        rule = f"{request.arch} multiplies float16 and sums in float32; the package keeps these weights in 16 bits"
+        rule = f"{request.arch} multiplies float16 and sums in float32; weights are kept in 16 bits; 65504 is the most"
         decisions.append((f"fp16={count} products", rule))
         coarse.append("half")
     if count := dequantise(model):

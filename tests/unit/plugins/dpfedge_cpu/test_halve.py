@@ -8,7 +8,7 @@ import onnx
 import pytest
 from dpfedge_cpu.halve import halve
 from dpfedge_reference.evaluator import evaluate
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from dpfedge.compiler.formats import Form
 from dpfedge.compiler.graph_formats import in_form
@@ -51,3 +51,21 @@ def test_halve__leaves_others(monkeypatch: pytest.MonkeyPatch) -> None:
     before = model.SerializeToString()
     assert halve(model) == 0
     assert model.SerializeToString() == before
+
+
+def test_halve__leaves_what_a_branch_reads() -> None:
+    """A widened constant that only a graph inside a node reads keeps its cast."""
+    weight = numpy_helper.from_array(np.ones((4, 4), np.float16), "w")
+    cast = helper.make_node("Cast", ["w"], ["wide"], to=TensorProto.FLOAT)
+    made = [helper.make_graph([helper.make_node(op, ["wide"], [f"{op}.y"])], op, [],
+                              [helper.make_tensor_value_info(f"{op}.y", TensorProto.FLOAT, [4, 4])])
+            for op in ("Neg", "Abs")]  # fmt: skip
+    choose = helper.make_node("If", ["c"], ["y"], then_branch=made[0], else_branch=made[1])
+    ports = [helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+             helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])]  # fmt: skip
+    model = helper.make_model(helper.make_graph([cast, choose], "g", ports[:1], ports[1:], [weight]), ir_version=10,
+                              opset_imports=[helper.make_opsetid("", 20)])  # fmt: skip
+
+    assert halve(model) == 0
+    (found,) = evaluate(model, {"c": np.array(True)})
+    np.testing.assert_array_equal(found, -np.ones((4, 4), np.float32))
