@@ -26,7 +26,7 @@ from dpfedge.backend.api import (
     LoweredGraph,
     LowerRequest,
 )
-from dpfedge_jetson.devices import DLA_ARCHS, find_devices
+from dpfedge_jetson.devices import DLA_ARCHS, find_devices, named
 
 if TYPE_CHECKING:
     from dpfedge_jetson.health import Watch
@@ -116,4 +116,5 @@ class JetsonBackend:
         """The machine's memory and heat, the GPU's load, and what the board draws."""
         with self._lock:
             watch = self._watch
-        return watch.health(device)
+        with named():
+            return watch.health(device)

@@ -8,16 +8,17 @@ machine's, which CPU, GPU and DLAs share. No library is loaded; rights are looke
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dpfedge.backend.accelerators import Accelerator, accelerators
 from dpfedge.backend.api import Device
 from dpfedge.backend.cpu_facts import cpu_facts
-from dpfedge.errors import Unavailable
+from dpfedge.errors import BackendError, Unavailable
 
-__all__ = ["ARCHS", "DLA_ARCHS", "WHERE", "find_devices"]
+__all__ = ["ARCHS", "DLA_ARCHS", "WHERE", "find_devices", "named"]
 
 WHERE = "backend jetson"
 _ORIN = frozenset({"fp16", "int8", "bf16", "tf32"})
@@ -83,3 +84,14 @@ def _check_nodes(folder: Path) -> None:
                 "the device node may not be opened by this user", where=WHERE, found=os.fspath(node),
                 remedy="join its group (`video` on JetPack): `dpfedge doctor --backend jetson` names it",
             )  # fmt: skip
+
+
+@contextmanager
+def named() -> Iterator[None]:
+    """Errors of what is shared with backend cuda name this backend."""
+    try:
+        yield
+    except BackendError as error:
+        if (error.where or "").startswith("backend cuda"):
+            raise error.at(str(error.where).replace("backend cuda", WHERE, 1)) from error.__cause__
+        raise

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from dpfedge_cuda.loading import Loader
 from dpfedge_cuda.memory import CudaMemory
 
 from dpfedge.backend.api import Array, Budget, Device, GraphView
-from dpfedge.errors import BackendError, Unavailable, Unsupported
-from dpfedge_jetson.devices import DLA_ARCHS, WHERE
+from dpfedge.errors import Unavailable, Unsupported
+from dpfedge_jetson.devices import DLA_ARCHS, WHERE, named
 
 if TYPE_CHECKING:
     from dpfedge_cuda.executable import CudaExecutable
@@ -47,13 +46,13 @@ class JetsonLoader(Loader):
     def load(self, graph: GraphView, device: Device, budget: Budget) -> CudaExecutable | DlaExecutable:  # type: ignore[override]
         """An executable on the GPU's stream of the budget's urgency, or on a DLA."""
         _check_arch(graph, device)
-        with _named():
+        with named():
             return self._load_dla(graph, device) if device.arch in DLA_ARCHS else super().load(graph, device, budget)
 
     def seal(self, graph: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequence[Array]] | None:
         """TensorRT's engines, for the GPU in the form onnxruntime loads; None without TensorRT."""
         _check_arch(graph, device)
-        with _named():
+        with named():
             if device.arch not in DLA_ARCHS:
                 return super().seal(graph, device, budget)
             from dpfedge_jetson.engine import build
@@ -116,14 +115,3 @@ def _check_arch(graph: GraphView, device: Device) -> None:
             "the graph was lowered for another device", where=f"graph {graph.name}", found=device.arch, allowed=arch,
             remedy="compile the package for this board",
         )  # fmt: skip
-
-
-@contextmanager
-def _named() -> Iterator[None]:
-    """Errors of what is shared with backend cuda name this backend."""
-    try:
-        yield
-    except BackendError as error:
-        if (error.where or "").startswith("backend cuda"):
-            raise error.at(str(error.where).replace("backend cuda", WHERE, 1)) from error.__cause__
-        raise

@@ -12,6 +12,7 @@ import pytest
 from dpfedge_jetson import JetsonBackend, dpfedge_register_backends
 
 from dpfedge.backend.api import missing, sealing
+from dpfedge.errors import Unavailable
 
 BACKEND = JetsonBackend()
 MACHINES = Path(__file__).parents[3] / "fixtures/machines"
@@ -84,3 +85,15 @@ def test_board__target_fits_its_recorded_machine(board: str) -> None:
 
     assert (here, target.backend, target.arch) == (board, "jetson", device.arch)
     assert evaluate(target.whitelist(), facts) == ()
+
+
+def test_health__errors_name_this_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML is asked by what backend cuda has for it, and whoever reads the error has a Jetson."""
+
+    def refused(device: object) -> None:
+        raise Unavailable("the GPU fell off the bus", where="backend cuda")
+
+    backend = JetsonBackend()
+    monkeypatch.setitem(vars(backend), "_watch", SimpleNamespace(health=refused))
+    with pytest.raises(Unavailable, match=r"^backend jetson: the GPU fell off the bus"):
+        backend.health(SimpleNamespace())  # type: ignore[arg-type]

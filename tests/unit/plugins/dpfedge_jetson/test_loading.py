@@ -155,7 +155,7 @@ def test_kernels__of_the_stock_aarch64_wheel(arch: str) -> None:
     """PyPI's onnxruntime-gpu 1.31.1 for aarch64 has code for 8.9, 9.0, 12.0 and 12.1 and no PTX: nothing for these."""
     stock = Kernels(frozenset({89, 90, 120, 121}), frozenset())
 
-    with pytest.raises(Unsupported) as caught, module._named():
+    with pytest.raises(Unsupported) as caught, module.named():
         check_kernels(arch, stock)
     said = str(caught.value)
     assert said.startswith("backend jetson: this build of onnxruntime has no kernels for this GPU; found " + arch)
@@ -164,9 +164,9 @@ def test_kernels__of_the_stock_aarch64_wheel(arch: str) -> None:
 
 def test_errors__of_what_is_shared_name_this_backend() -> None:
     """With what else they say."""
-    with pytest.raises(Unavailable, match=r"^backend jetson: cuda:0: gone; found x$"), module._named():
+    with pytest.raises(Unavailable, match=r"^backend jetson: cuda:0: gone; found x$"), module.named():
         raise Unavailable("gone", where="backend cuda: cuda:0", found="x")
-    with pytest.raises(BackendError, match=r"^graph g: no$"), module._named():
+    with pytest.raises(BackendError, match=r"^graph g: no$"), module.named():
         raise BackendError("no", where="graph g")
 
 
