@@ -54,6 +54,7 @@ _CODES: dict[str, tuple[Any, ...] | None] = {
     "clReleaseKernel": (_P,),
     "clReleaseMemObject": (_P,),
     "clReleaseEvent": (_P,),
+    "clGetEventInfo": None,
     "clSetKernelArg": None,  # their arguments are made once, as C values: checking them on each call takes longer
     "clEnqueueNDRangeKernel": None,
 }

@@ -14,6 +14,7 @@ from dpfedge.backend.api import Array
 from dpfedge.errors import BackendError
 from dpfedge.tensors import TensorSpec
 from dpfedge_opencl.memory import Memory, Span
+from dpfedge_opencl.wraps import Results, Wraps
 
 __all__ = ["Port", "Ports"]
 
@@ -23,11 +24,8 @@ class Port:
 
     __slots__ = ("array", "place", "span")
 
-    def __init__(self, array: Array, memory: Memory) -> None:
-        self.array = array
-        address = array.__array_interface__["data"][0]
-        self.place = (address, array.nbytes)
-        self.span: Span = memory.wrap(array, write=array.flags.writeable, address=address)
+    def __init__(self, array: Array, span: Span, address: int) -> None:
+        self.array, self.span, self.place = array, span, (address, array.nbytes)
 
 
 class Ports:
@@ -38,6 +36,8 @@ class Ports:
         self.outputs = {spec.name: spec for spec in outputs}
         self._dtypes = {spec.name: spec.numpy for spec in (*inputs, *outputs)}
         self._memory, self._where = memory, where
+        self._wraps = Wraps(memory)
+        self._fresh = {spec.name: Results(memory) for spec in outputs}
         self.read: dict[str, Port] = {}
         self.fixed: dict[str, Port] = {}
         self.made: dict[str, Port] = {}
@@ -58,7 +58,11 @@ class Ports:
             self._check_dims(self.inputs[name], array)
             self._shapes[name] = array.shape
             self.same_plan = False
-        self._replace(name, Port(array, self._memory))
+        self._replace(name, self._port(array))
+
+    def _port(self, array: Array) -> Port:
+        address = array.__array_interface__["data"][0]
+        return Port(array, self._wraps.span(array, address), address)
 
     def _replace(self, name: str, port: Port) -> None:
         bound = self.read.get(name)
@@ -78,7 +82,7 @@ class Ports:
         if bound is not None and bound.array is array:
             return
         self._check(self.outputs, name, array)
-        self.fixed[name] = Port(array, self._memory)
+        self.fixed[name] = self._port(array)
         self._outputs_changed()
 
     def _outputs_changed(self) -> None:
@@ -106,8 +110,11 @@ class Ports:
                         "the output has another shape", where=f"{self._where}: {name}", found=fixed.array.shape,
                         allowed=shape,
                     )  # fmt: skip
-            elif fresh or (made := self.made.get(name)) is None or made.array.shape != shape:
-                self.made[name] = Port(np.empty(shape, self._dtypes[name]), self._memory)
+            elif fresh:
+                self.made[name] = Port(*self._fresh[name].take(shape, self._dtypes[name]))
+                self.changes += 1
+            elif (made := self.made.get(name)) is None or made.array.shape != shape:
+                self.made[name] = self._port(np.empty(shape, self._dtypes[name]))
                 self.changes += 1
 
     def written(self, name: str) -> Port:
@@ -123,7 +130,7 @@ class Ports:
         if output not in self.fixed:
             spare = self._spare.get(output)
             if spare is None or spare.array.shape != port.array.shape:
-                spare = Port(np.empty(port.array.shape, port.array.dtype), self._memory)
+                spare = self._port(np.empty(port.array.shape, port.array.dtype))
             self.made[output], self._spare[output] = spare, port
         self._replace(input, port)
 

@@ -36,7 +36,7 @@ def test_run__size_that_nobody_knew() -> None:
     call = CpuCall(0, ("a",), ("b",))
     segments.run(call, plan, lambda home, of: x, {})
     assert list(segments.made["b"]) == [0, 1]
-    segments.run(call, plan, lambda home, of: x + 5, {"b": Port(y, runtime().memory)})
+    segments.run(call, plan, lambda home, of: x + 5, {"b": Port(y, runtime().memory.wrap(y, write=True), 0)})
     assert list(y) == [5, 6]
 
 
