@@ -6,6 +6,7 @@ Two buffers and a generation, as `ROUTING.md` specifies; filling and reading are
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -258,8 +259,9 @@ def _lock(path: Path) -> int:
         raise RouteError(
             what, where=str(path), found=f"process {holder or 'unknown'}", remedy="end it first"
         ) from error
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    with contextlib.suppress(OSError):  # the disk is full: the lock holds without the number, which is for people
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
     return fd
 
 
@@ -286,6 +288,7 @@ def _create(path: Path | None, nbytes: int, form: _Form, mode: int) -> int:
         os.rename(fresh, path)
     except BaseException:
         os.close(fd)
+        fresh.unlink(missing_ok=True)
         raise
     return fd
 

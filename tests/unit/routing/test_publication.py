@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from pathlib import Path
@@ -216,3 +217,18 @@ def test_entry__long_names() -> None:
     assert Entry.unpack(entry.pack()) == entry
     assert name_of(entry.pack()) == entry.text == "n" * 256
     assert Entry.unpack(bytes(_core.ROUTE_ENTRY_BYTES)) is None
+
+
+def test_publisher__where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an error of the table, not of its lock, and nothing is left of the attempt; with room it is made."""
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        for name in ("pwrite", "posix_fallocate"):
+            disk.setattr(os, name, full)
+        with pytest.raises(RouteError, match=r"memory cannot be made.*No space left"):
+            Publisher(tmp_path / "table", bits=8, capacity=4)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.lock"]
+    Publisher(tmp_path / "table", bits=8, capacity=4).close()
