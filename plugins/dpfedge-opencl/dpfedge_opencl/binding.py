@@ -171,19 +171,25 @@ class OpenClBinding:
     def _prepared_anew(self, plan: Plan) -> Prepared:
         """Kernel objects and their arguments, within a bound; programs, which take longer, before."""
         runtime, where = self._executable.runtime, self._where
-        for step in plan.steps:
-            if isinstance(step, Launch):
-                runtime.programs.handle(step.kernel, f"{where}: {step.node}")
-        return driver(
-            lambda: Prepared(plan, runtime, self._kernels, self._stream.handle, where), "clSetKernelArg", where
-        )
+        steps = {id(step.kernel): step for step in plan.steps if isinstance(step, Launch)}
+        programs = [runtime.programs.handle(step.kernel, f"{where}: {step.node}") for step in steps.values()]
+        entries = [step.kernel.entry for step in steps.values()]
+        known = self._kernels.knows(zip(programs, entries, strict=True))
+
+        def make() -> Prepared:
+            return Prepared(plan, runtime, self._kernels, self._stream.handle, where)
+
+        made = make() if known else driver(make, "clSetKernelArg", where)
+        made.known = known
+        return made
 
     def _place(self, prepared: Prepared, stretch: int, fresh: bool) -> None:
         """Memory for everything the plan names; kernels are told of what moved."""
         plan, ports = prepared.plan, self._ports
         arena = self._arenas.get(stretch)
         if plan.arena_bytes and (arena is None or arena.size < plan.arena_bytes):
-            self._arenas[stretch] = self._memory.allocate(plan.arena_bytes)
+            more = plan.arena_bytes // 4 if arena is not None else 0  # what grew will grow again
+            self._arenas[stretch] = self._memory.allocate(plan.arena_bytes + more)
             ports.changes += 1
         if prepared.data is not None and self._data.get(stretch) is not prepared.data:
             self._data[stretch] = prepared.data
@@ -191,7 +197,7 @@ class OpenClBinding:
         if fresh or prepared.changes != ports.changes:
             ports.make(plan.shapes, fresh=fresh and not stretch)
             spans = {source: self._span(*source) for source in prepared.sources}
-            if prepared.changes < 0:
+            if prepared.changes < 0 and not prepared.known:
                 driver(lambda: prepared.point_all(spans), "clSetKernelArg", self._where)
             else:
                 prepared.point_all(spans)

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpfedge.errors import BackendError
-from dpfedge_opencl.kernels import KernelObject, Kernels
-from dpfedge_opencl.library import check
+from dpfedge_opencl.kernels import KernelObject, Kernels, Kind
 from dpfedge_opencl.memory import Span
 from dpfedge_opencl.plan import CpuCall, Launch, Plan, Slot, Tensor
 from dpfedge_opencl.runtime import Runtime
@@ -36,11 +35,13 @@ class Prepared:
 
     def __init__(self, plan: Plan, runtime: Runtime, kernels: Kernels, queue: ctypes.c_void_p, where: str) -> None:
         self.plan = plan
-        self._native, self._where, self._pool = runtime.native, where, kernels
-        self._moving: dict[Source, list[tuple[ctypes.c_void_p, int, int]]] = {}
+        self._where, self._pool = where, kernels
+        self._moving: dict[Source, list[tuple[KernelObject, int, int]]] = {}
         self._set: dict[Source, int] = {}
         self._kernels: list[KernelObject] = []
         self._late: object = None
+        self.known = False
+        """Whether the driver made all of its kernels before, for an earlier plan."""
         self.changes = -1
         """`Ports.changes` when the kernels were last told where everything is."""
         self.data = runtime.memory.allocate(len(plan.data)) if plan.data else None
@@ -51,6 +52,8 @@ class Prepared:
         self.steps: list[Batch | CpuCall] = []
         calls: list[Call] = []
         nodes: list[str] = []
+        self._kinds: set[Kind] = set()
+        self._programs: dict[int, int] = {}
         for step in plan.steps:
             if isinstance(step, CpuCall):
                 self._close(calls, nodes)
@@ -63,7 +66,7 @@ class Prepared:
 
     def end(self) -> None:
         """Give the kernel objects back; the plan is not run any more."""
-        for kernel in self._kernels:
+        for kernel in reversed(self._kernels):  # the next plan takes them in its order, mostly the same
             self._pool.give(kernel)
         self._kernels.clear()
 
@@ -81,12 +84,9 @@ class Prepared:
         """Let the kernels use `span` as `source`."""
         if self._set.get(source) == span.serial:
             return
-        memory, set_arg = ctypes.c_void_p(span.handle), self._native.clSetKernelArg
-        pointer = ctypes.byref(memory)
+        memory = ctypes.byref(ctypes.c_void_p(span.handle))
         for kernel, index, delta in self._moving[source]:
-            offset = ctypes.c_uint64(span.offset + delta)
-            code = set_arg(kernel, index, 8, pointer) or set_arg(kernel, index + 1, 8, ctypes.byref(offset))
-            check(code, "clSetKernelArg", self._where)
+            kernel.point(index, span, memory, delta, self._where)
         self._set[source] = span.serial
 
     def write_late(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -102,22 +102,30 @@ class Prepared:
 
     def _close(self, calls: Sequence[Call], nodes: Sequence[str]) -> None:
         if calls:
-            self.steps.append(Batch(calls, nodes))
+            self.steps.append(Batch(calls, nodes, self._pool.launched, frozenset(self._kinds)))
+            self._kinds.clear()
 
     def _call(self, launch: Launch, runtime: Runtime, queue: ctypes.c_void_p) -> Call:
         where = f"{self._where}: {launch.node}"
-        made = self._pool.take(runtime.programs.handle(launch.kernel, where), launch.kernel.entry, where)
+        program = self._programs.get(id(launch.kernel))
+        if program is None:
+            program = self._programs[id(launch.kernel)] = runtime.programs.handle(launch.kernel, where)
+        made = self._pool.take(program, launch.kernel.entry, where)
         self._kernels.append(made)
-        kernel, index = made.handle, 0
+        self._kinds.add((made.key, launch.local_size))
+        index, same = 0, made.launch is launch
         for argument in launch.args:
             if isinstance(argument, Tensor):
                 slot = self._slot(argument.name, where)
-                self._moving.setdefault(source_of(slot), []).append((kernel, index, slot.offset))
+                self._moving.setdefault(source_of(slot), []).append((made, index, slot.offset))
                 index += 2
             else:
-                made.scalar(index, argument.tobytes(), where)
+                if not same:
+                    made.scalar(index, argument.tobytes(), where)
                 index += 1
-        return _arguments(queue, kernel, launch)
+        if not same:
+            made.call, made.launch = _arguments(queue, made.handle, launch), launch
+        return made.call
 
     def _slot(self, name: str, where: str) -> Slot:
         try:

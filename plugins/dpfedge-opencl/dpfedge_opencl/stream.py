@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfedge.errors import BackendError, RunCancelled, Unavailable
+from dpfedge_opencl.kernels import Kind
 from dpfedge_opencl.library import build_seconds, check, driver, hang_seconds, hung_error, status_name
 from dpfedge_opencl.native import Native, callback
 from dpfedge_opencl.runtime import Runtime
@@ -63,15 +64,26 @@ class Window:
 class Batch:
     """Calls that follow one another."""
 
-    def __init__(self, calls: Sequence[Call], nodes: Sequence[str]) -> None:
+    def __init__(
+        self, calls: Sequence[Call], nodes: Sequence[str], launched: set[Kind] | None = None,
+        kinds: frozenset[Kind] = frozenset(),
+    ) -> None:  # fmt: skip
         self._calls, self._nodes = tuple(calls), tuple(nodes)
         self._size = 0
-        self.ran = False
-        """Whether it was run before: drivers compile some more when a kernel is first launched."""
+        self._launched = set() if launched is None else launched
+        self._kinds = frozenset(kind for kind in kinds if kind[1] is not None)
+        self.ran = bool(kinds) and self._kinds == kinds and self._launched >= kinds
+        """Whether its kernels were run before: drivers compile some more when one is first launched."""
         self._windows: tuple[Window, ...] = ()
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def done(self) -> None:
+        """It was run."""
+        if not self.ran:
+            self.ran = True
+            self._launched |= self._kinds
 
     def windows(self, size: int) -> tuple[Window, ...]:
         """The calls in windows of `size`."""
@@ -79,6 +91,9 @@ class Batch:
             starts = range(0, len(self._calls), size)
             made = (Window(self._calls[at : at + size], self._nodes[at : at + size]) for at in starts)
             self._size, self._windows = size, tuple(made)
+            if len(self._windows) > 1:
+                for window in self._windows:
+                    window.long = _LONG
         return self._windows
 
 
@@ -125,7 +140,7 @@ class Stream:
             self._recover()
             raise
         self.check_cancelled()
-        batch.ran = True
+        batch.done()
         if self._measured < _MEASURED and len(batch) > _FEWEST:
             self._measured += 1
             each = (time.perf_counter() - started) / len(batch)

@@ -63,3 +63,26 @@ def test_prepared__names_what_cannot_be() -> None:
     wrong = replace(step, kernel=replace(step.kernel, entry="nothing"))  # type: ignore[type-var,union-attr]
     with pytest.raises(BackendError, match=r"clCreateKernel\(nothing\).*INVALID_KERNEL_NAME"):
         Prepared(replace(plan, steps=(wrong,)), here, Kernels(here.native), handle, "g")
+
+
+def test_prepared__of_launches_that_were_there_before() -> None:
+    """The next plan's kernels come with the numbers and the memory they had; only what differs is set."""
+    here = runtime()
+    kernels, handle, plan = Kernels(here.native), Stream(here, "g").handle, affine_plan(8, 3)
+    arrays = {source: np.zeros(4096, np.float32) for source in Prepared(plan, here, kernels, handle, "g").sources}
+    spans = {source: here.memory.wrap(array, write=True) for source, array in arrays.items()}
+    first = Prepared(plan, here, kernels, handle, "g")
+    first.point_all(spans)
+    taken = list(first._kernels)
+    first.end()
+    second = Prepared(replace(plan), here, kernels, handle, "g")
+    assert second._kernels == taken
+    calls: list[object] = []
+    counting = type("Counting", (), {"clSetKernelArg": lambda *given: calls.append(given) or 0})()  # type: ignore[func-returns-value]
+    for kernel in taken:
+        kernel._native = counting
+    second.point_all(spans)
+    assert not calls
+    source = ("output", "y")
+    second.point(source, here.memory.wrap(arrays[source], write=True))
+    assert [given[2] for given in calls] == [2]

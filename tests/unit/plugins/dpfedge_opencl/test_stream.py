@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dpfedge_opencl.kernels import Kernels
+from dpfedge_opencl.kernels import Kernels, Kind
 from dpfedge_opencl.prepared import Prepared
 from dpfedge_opencl.stream import Batch, Stream
 from made_plans import affine_plan, executable, right, runtime
@@ -97,3 +97,16 @@ def test_run__short_ones_are_seen_without_being_told() -> None:
     before, window.long = len(found), 4
     call.run()
     assert found[before:] == [window]
+
+
+def test_batch__knows_what_was_launched_before() -> None:
+    """Kernels with work-groups that ran need no thread of their own; where the driver chooses the size, they do."""
+    kinds, launched = frozenset({((1, "affine"), (64,))}), set[Kind]()
+    assert not Batch(_calls(2), list("ab"), launched, kinds).ran
+    first = Batch(_calls(2), list("ab"), launched, kinds)
+    first.done()
+    assert Batch(_calls(2), list("ab"), launched, kinds).ran
+    assert not Batch(_calls(2), list("ab"), launched, frozenset({((1, "affine"), (32,))})).ran
+    chosen = frozenset({((1, "affine"), None)})
+    Batch(_calls(2), list("ab"), launched, chosen).done()
+    assert not Batch(_calls(2), list("ab"), launched, chosen).ran
