@@ -194,7 +194,7 @@ def _no_target(package: Package, board: Board, judged: Sequence[_Judged], models
     asked = [one for one in judged if not models or any(model in one.target.models for model in models)]
     lines = list(refusal_lines([refusal for one in asked for refusal in one.refusals]))
     some = 0 < len(models) < len(package.manifest.models)
-    what = f"no target runs {', '.join(models)}" if some or not lines else "no target runs"
+    what = f"no target runs {', '.join(models)}" if some or (models and not lines) else "no target runs"
     nothing = "the package has no targets" if not judged else "none of its targets has the model"
     refusals = tuple(refusal for one in judged for refusal in one.refusals)
     text = "\n  ".join([f"{what} on board {board.id}", *(lines or [nothing])])

@@ -14,8 +14,8 @@ if [ ! -e $headers/bpf/bpf_helpers.h ]; then
   headers=$build/ebpf/usr/include
   if [ ! -e "$headers/bpf/bpf_helpers.h" ]; then
     mkdir -p "$build/ebpf/get"
-    (cd "$build/ebpf/get" && apt-get download -q libbpf-dev linux-libc-dev >download.log 2>&1 &&
-      for one in *.deb; do dpkg -x "$one" ..; done) || { cat "$build/ebpf/get/download.log" >&2; exit 1; }
+    (cd "$build/ebpf/get" && bash "$here/../download.sh" "$build/lists" libbpf-dev linux-libc-dev &&
+      for one in *.deb; do dpkg -x "$one" ..; done)
     rm -rf "$build/ebpf/get"
   fi
 fi

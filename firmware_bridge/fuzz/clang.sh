@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Puts Debian's clang with libFuzzer into the folder $1, without root; prints the command that runs it.
 set -euo pipefail
+download=$(cd "$(dirname "$0")/.." && pwd)/download.sh
 mkdir -p "$1"
 cd "$1"
 if [ ! -x usr/lib/llvm-14/bin/clang ]; then
-  apt-get download -q clang-14 libclang-common-14-dev libclang-cpp14 libclang-rt-14-dev libclang1-14 libllvm14 \
-    libz3-4 libedit2 libxml2 libicu72 libbsd0 libmd0 libtinfo6 llvm-14-linker-tools \
-    >download.log 2>&1 || { cat download.log >&2; exit 1; }
+  bash "$download" "$PWD/lists" clang-14 libclang-common-14-dev libclang-cpp14 libclang-rt-14-dev libclang1-14 libllvm14 \
+    libz3-4 libedit2 libxml2 libicu72 libbsd0 libmd0 libtinfo6 llvm-14-linker-tools
   for package in *.deb; do dpkg -x "$package" .; done
   rm -f ./*.deb
 fi

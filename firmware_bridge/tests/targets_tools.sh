@@ -8,7 +8,7 @@ cd "$here"
 
 fetch() { # PACKAGE...: into $build/debian
   mkdir -p "$build/debian/usr/bin" "$build/get"
-  (cd "$build/get" && apt-get download -q "$@" >download.log 2>&1 && for one in *.deb; do dpkg -x "$one" ../debian; done)
+  (cd "$build/get" && bash "$here/download.sh" "$build/lists" "$@" && for one in *.deb; do dpkg -x "$one" ../debian; done)
   local done=$?
   rm -rf "$build/get"
   return $done

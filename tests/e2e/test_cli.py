@@ -46,9 +46,11 @@ def test_bind__json_is_the_decision(voice_package: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["board"], found["package"]["name"], found["backend"]["name"]) == ("host", "voice", "cpu")
-    assert set(found["devices"].values()) == {"cpu:0"}
-    assert (found["degraded"], found["refusals"]) == (None, [])
+    assert (found["board"], found["package"]["name"]) == ("host", "voice")
+    assert [target["backend"]["name"] for target in found["targets"]] == ["cpu"]
+    assert {place["device"] for place in found["models"].values()} == {"cpu:0"}
+    assert [place["degraded"] for place in found["models"].values()] == [None] * 4
+    assert found["refusals"] == []
     assert done.stderr == ""
 
 

@@ -202,7 +202,7 @@ seen = []
 sys.addaudithook(lambda event, arguments: seen.append(event) if event.startswith("socket.") else None)
 from dpfedge.binding import bind_here
 from dpfedge.package import open_package
-print(bind_here(open_package(sys.argv[1]), "host").target.id)
+print(*[target.id for target in bind_here(open_package(sys.argv[1]), "host").targets])
 sys.exit(f"sockets: {seen}" if seen else 0)
 """
 

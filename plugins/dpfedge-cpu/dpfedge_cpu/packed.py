@@ -44,7 +44,7 @@ _USUAL_BYTES = 32 << 20  # where glibc's own adaptation of this number ends
 _MAP_FIXED = 0x10
 _IS_MAPPED = 2  # in the size before an allocation (glibc: malloc.c, IS_MMAPPED): it has pages of its own
 _MAPPED_PHASE = 16  # where its header leaves such an allocation
-_HELD_MAX = 4096
+_HELD_MAX_BYTES = 4 << 30  # more holes than that no heap has: it is another allocator
 _ONE_AT_A_TIME = threading.Lock()
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -106,10 +106,12 @@ def _hold_free_memory(libc: ctypes.CDLL) -> list[int]:
     Unsupported for another allocator in glibc's place: it would put weights anywhere, and nothing would be shared.
     """
     held: list[int] = []
+    left = _HELD_MAX_BYTES
     for size in (16 * _OWN_PAGES_BYTES, _OWN_PAGES_BYTES):
         while not _has_own_pages(address := libc.malloc(size)):
             held.append(address)
-            if len(held) == _HELD_MAX:
+            left -= size
+            if left < 0:
                 _give_back(libc, held)
                 raise Unsupported(
                     "packed weights are shared with glibc's allocator only",
