@@ -147,6 +147,7 @@ class _Unit:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._stop)
         gc.freeze()  # what start-up made lives for ever; collections during a turn stay short
+        gc.enable()  # the zygote had none
         self._names[threading.get_native_id()] = name
         refused.append(be_fifo(row["fifo"]) or calls.be_fifo(row["fifo"]) if row["fifo"] else None)
         asked = [line for line in refused if line]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import select
 import signal
@@ -52,11 +53,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _warm() -> None:
-    """What every stage needs of libraries, imported once for all of them."""
+    """What every stage needs of libraries, imported once for all of them.
+
+    None of it is garbage: a collection here would only cost time, and one in a stage would write to every shared page.
+    Stages collect again once they are ready.
+    """
+    gc.disable()
     import numpy  # noqa: F401
     import onnxruntime  # noqa: F401
 
     import dpfedge.config.schema  # noqa: F401
+
+    gc.freeze()
 
 
 def _serve(control: socket.socket, parent_fd: int) -> int:

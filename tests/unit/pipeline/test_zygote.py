@@ -201,3 +201,14 @@ def test_fork__of_a_process_nobody_could_watch(monkeypatch: pytest.MonkeyPatch) 
 
     assert message == {"unit": "llm", "pid": 0, "reason": "Too many open files"}
     assert not Path(f"/proc/{forked[0]}").exists()
+
+
+def test_warm__collects_nothing_and_leaves_it_to_the_stages() -> None:
+    """In a process of its own: what was imported is out of the collector's sight, and it is off until a stage is ready."""
+    code = (
+        "import gc; from dpfedge.pipeline import zygote; zygote._warm();"
+        "print(gc.isenabled(), gc.get_freeze_count() > 10_000)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.stdout.split() == ["False", "True"], done.stderr
