@@ -204,7 +204,7 @@ def test_fork__of_a_process_nobody_could_watch(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_warm__collects_nothing_and_leaves_it_to_the_stages() -> None:
-    """In a process of its own: what was imported is out of the collector's sight, and it is off until a stage is ready."""
+    """What was imported is out of the collector's sight, and it is off until a stage is ready."""
     code = (
         "import gc; from dpfedge.pipeline import zygote; zygote._warm();"
         "print(gc.isenabled(), gc.get_freeze_count() > 10_000)"
