@@ -16,9 +16,11 @@ import numpy as np
 
 from dpfedge.backend.api import Array
 
-__all__ = ["difference", "poisoned", "resident_bytes"]
+__all__ = ["difference", "poisoned", "resident_bytes", "return_at_once"]
 
 _POISON = 0xA5
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+_LARGE_BYTES = 128 << 10  # glibc's own choice, until it adapts
 
 
 def difference(found: Array, wanted: Array) -> float:
@@ -40,6 +42,17 @@ def poisoned(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
     array = np.empty(tuple(shape), dtype)
     array.reshape(-1).view("u1")[...] = _POISON
     return array
+
+
+def return_at_once() -> None:
+    """From now on the allocator keeps no large memory that was freed; glibc would, for each of its threads' heaps.
+
+    Without it a backend that loads in threads seems to leak: each may leave as much behind as a model is large.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _LARGE_BYTES)
 
 
 def resident_bytes() -> int:

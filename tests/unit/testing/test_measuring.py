@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 
@@ -42,3 +44,19 @@ def test_resident_bytes__counts_this_process() -> None:
     kept = np.ones(32 << 20, np.uint8)
 
     assert resident_bytes() - before > kept.nbytes // 2
+
+
+def test_return_at_once__large_memory_that_threads_freed_is_gone() -> None:
+    """Each thread's heap would keep some of it, as if a backend that loads in threads leaked."""
+    code = (
+        "import threading; from dpfedge.testing.measuring import resident_bytes, return_at_once; return_at_once();"
+        "before = resident_bytes(); go = threading.Barrier(8)\n"
+        "def fill():\n"
+        "    go.wait(); blocks = [bytearray(b'x') * (16 << 20) for _ in range(2)]; go.wait(); del blocks\n"
+        "threads = [threading.Thread(target=fill) for _ in range(8)]\n"
+        "[one.start() for one in threads]; [one.join() for one in threads]\n"
+        "print(resident_bytes() - before < 16 << 20)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
