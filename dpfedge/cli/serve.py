@@ -88,12 +88,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _listen(args: argparse.Namespace, prepared: Prepared) -> None:
-    signal.signal(signal.SIGTERM, _leave)
-    tcp = listen_tcp(args.host, args.port)
-    port = tcp.getsockname()[1]
-    path = None if args.no_socket else args.socket or default_socket_path(port)
     with contextlib.ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _leave))
+        tcp = listen_tcp(args.host, args.port)
         stack.callback(tcp.close)
+        port = tcp.getsockname()[1]
+        path = None if args.no_socket else args.socket or default_socket_path(port)
         observe = stack.enter_context(observing(args))
         sockets, native = [tcp], None
         if path is not None:
