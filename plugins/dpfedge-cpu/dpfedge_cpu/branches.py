@@ -6,11 +6,11 @@ A branch sees every value of the graphs around it. It changes no number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 import onnx
 
-__all__ = ["branches", "drop_unused", "graphs", "hoist", "separate"]
+__all__ = ["branches", "drop_unused", "graphs", "hoist", "rewrite", "separate"]
 
 
 def branches(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -99,6 +99,29 @@ def _read_instead(node: onnx.NodeProto, old: str, new: str) -> None:
             _read_instead(inner, old, new)
             if old in inner.output:
                 break
+
+
+def rewrite(
+    graph: onnx.GraphProto,
+    instead: Callable[[onnx.NodeProto], Iterable[onnx.NodeProto]],
+    made: Mapping[str, onnx.TensorProto],
+) -> int:
+    """Put what `instead` gives, where it gives any, in the place of each node of the outermost graph; how many.
+
+    The constants that `instead` has left in `made` by the end are added, and what nobody reads any more is removed.
+    """
+    nodes: list[onnx.NodeProto] = []
+    count = 0
+    for node in graph.node:
+        new = list(instead(node))
+        count += bool(new)
+        nodes += [onnx.NodeProto.FromString(one.SerializeToString()) for one in new or [node]]
+    if count:
+        del graph.node[:]
+        graph.node.extend(nodes)
+        graph.initializer.extend(made.values())
+        drop_unused(graph)
+    return count
 
 
 def drop_unused(graph: onnx.GraphProto) -> None:

@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dpfedge.backend.api import Array
-from dpfedge_cpu.branches import drop_unused
+from dpfedge_cpu.branches import rewrite
 
 __all__ = ["dequantise"]
 
@@ -27,18 +27,9 @@ def dequantise(model: onnx.ModelProto) -> int:
     constants = {tensor.name: tensor for tensor in graph.initializer}
     sources = {node.output[0]: node for node in graph.node if node.op_type == "DynamicQuantizeLinear"}
     made: dict[str, onnx.TensorProto] = {}
-    nodes: list[onnx.NodeProto] = []
-    count = 0
-    for node in graph.node:
-        new = list(_product(node, constants, sources, made)) if node.domain == _MICROSOFT else []
-        count += bool(new)
-        nodes += [onnx.NodeProto.FromString(one.SerializeToString()) for one in new or [node]]
-    if count:
-        del graph.node[:]
-        graph.node.extend(nodes)
-        graph.initializer.extend(made.values())
-        drop_unused(graph)
-    return count
+    return rewrite(
+        graph, lambda node: _product(node, constants, sources, made) if node.domain == _MICROSOFT else (), made
+    )
 
 
 def _product(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from dpfedge_cpu.branches import drop_unused
+from dpfedge_cpu.branches import rewrite
 from onnx import TensorProto, helper, numpy_helper
 
 from dpfedge.backend.api import Array
@@ -28,18 +28,10 @@ def spell_out(model: onnx.ModelProto) -> int:
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     made: dict[str, onnx.TensorProto] = {}
-    nodes: list[onnx.NodeProto] = []
-    count = 0
-    for node in graph.node:
-        new = list(_rows(node, constants, made)) if (node.op_type, node.domain) == (_OP, _DOMAIN) else []
-        count += bool(new)
-        nodes += [onnx.NodeProto.FromString(one.SerializeToString()) for one in new or [node]]
-    if count:
-        del graph.node[:]
-        graph.node.extend(nodes)
-        graph.initializer.extend(made.values())
-        drop_unused(graph)
-    return count
+    wanted = (_OP, _DOMAIN)
+    return rewrite(
+        graph, lambda node: _rows(node, constants, made) if (node.op_type, node.domain) == wanted else (), made
+    )
 
 
 def _rows(

@@ -20,6 +20,7 @@ from dpfedge_opencl.ops.source import i32, items, kernel, launch, tensors
 __all__ = [
     "ARITHMETIC",
     "FLOATS",
+    "OfFloats",
     "arithmetic",
     "floats",
     "only_floats",
@@ -40,6 +41,17 @@ def only_floats(dtypes: Sequence[str], *positions: int) -> str | None:
     chosen = [dtypes[at] for at in positions if at < len(dtypes)] if positions else list(dtypes)
     wrong = sorted({dtype for dtype in chosen if dtype not in ("", *FLOATS)})
     return f"dtype {', '.join(wrong)}; it takes f32 and f16" if wrong else None
+
+
+class OfFloats:
+    """An operator of f32 and f16 that packs nothing."""
+
+    def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
+        """Every input is one of the two."""
+        return only_floats(dtypes)
+
+    def lower(self, node: Node, lowering: Lowering) -> None:
+        """Nothing to pack."""
 
 
 def widened_weight(node: Node, lowering: Lowering, index: int) -> None:

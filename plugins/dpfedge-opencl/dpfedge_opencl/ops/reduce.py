@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
-from dpfedge_opencl.ops.halves import only_floats, widened, writing
+from dpfedge_opencl.ops.halves import OfFloats, widened, writing
 from dpfedge_opencl.ops.source import divided, i32, kernel, launch, tensors, vector
 
 __all__ = ["Arg", "GlobalPool", "Reduce"]
@@ -98,14 +98,8 @@ class Reduce:
 
 
 @op("GlobalAveragePool", "GlobalMaxPool")
-class GlobalPool:
+class GlobalPool(OfFloats):
     """One value for each channel."""
-
-    def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
-        return only_floats(dtypes)
-
-    def lower(self, node: Node, lowering: Lowering) -> None:
-        pass
 
     def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
         x = need(inputs)
@@ -120,14 +114,8 @@ class GlobalPool:
 
 
 @op("ArgMax", "ArgMin")
-class Arg:
+class Arg(OfFloats):
     """Where the largest or smallest element along one axis stands, as i64."""
-
-    def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
-        return only_floats(dtypes)
-
-    def lower(self, node: Node, lowering: Lowering) -> None:
-        pass
 
     def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
         x = need(inputs)

@@ -6,23 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
+from dpfedge_opencl.ops.api import Emitting, Node, Value, op
 from dpfedge_opencl.ops.base import need
-from dpfedge_opencl.ops.halves import only_floats, widened, writing
+from dpfedge_opencl.ops.halves import OfFloats, widened, writing
 from dpfedge_opencl.ops.source import i32, kernel, launch, tensors
 
 __all__ = ["Softmax"]
 
 
 @op("Softmax", "LogSoftmax")
-class Softmax:
+class Softmax(OfFloats):
     """exp(x - max) / sum; a row of -inf gives zeros over zero, NaN, as everywhere."""
-
-    def supports(self, node: Node, dtypes: Sequence[str], lowering: Lowering) -> str | None:
-        return only_floats(dtypes)
-
-    def lower(self, node: Node, lowering: Lowering) -> None:
-        pass
 
     def shape(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[tuple[str, tuple[int, ...]]]:
         x = need(inputs)

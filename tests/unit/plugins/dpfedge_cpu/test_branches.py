@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from dpfedge_cpu.branches import drop_unused, graphs, hoist, separate
+from dpfedge_cpu.branches import drop_unused, graphs, hoist, rewrite, separate
 from made_graphs import loaded
 from onnx import TensorProto, helper, numpy_helper
 
@@ -128,3 +128,17 @@ def test_drop_unused__keeps_what_branches_read() -> None:
     assert [one.name for one in made.graph.initializer] == ["inner"]
     for found, wanted in zip(answers(made), before, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_rewrite__nodes_and_the_constants_they_need() -> None:
+    """What is replaced is counted, what nobody reads any more is gone; without a match nothing is touched."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    two, three = (numpy_helper.from_array(np.float32([n]), f"n{n}") for n in (2, 3))
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "n2"], ["y"])], "g", [x], [y], [two])
+    before, made = graph.SerializeToString(), {"n3": three}
+
+    assert rewrite(graph, lambda node: (), made) == 0
+    assert graph.SerializeToString() == before
+    assert rewrite(graph, lambda node: [helper.make_node("Add", ["x", "n3"], ["y"])], made) == 1
+    assert [node.op_type for node in graph.node] == ["Add"]
+    assert [one.name for one in graph.initializer] == ["n3"]
