@@ -144,9 +144,7 @@ class Instances:
 
         None for one that needs no device. What is open already goes on where it is.
         """
-        served = self._served
-        needed = served.needing(mode)
-        out = [name for name in needed if not self.router.healthy(name)]
+        served, needed, out = self._asked(mode)
         if out:
             self.refused += 1
             raise NoInstance(
@@ -156,6 +154,15 @@ class Instances:
         if served.main not in needed:
             return needed[0] if needed else None
         return self.router.route(served.placed.name, b"", max(0, time.time_ns() // 1_000_000)).instance
+
+    def _asked(self, mode: Mode) -> tuple[_Served, tuple[str, ...], list[str]]:
+        """The pipeline now served, what a request of this mode needs there, and which of that is out."""
+        while True:
+            served = self._served
+            needed = served.needing(mode)
+            out = [name for name in needed if not self.router.healthy(name)]
+            if not out or served is self._served:  # else another package came meanwhile, and took away what was needed
+                return served, needed, out
 
     def figures(self) -> dict[str, Any]:
         """Generation, table, instances with their health, which stage is where, what the last looks failed with."""

@@ -205,6 +205,22 @@ def test_follow__new_requests_find_devices_all_along(backend: FakeBackend) -> No
     instances.close()
 
 
+def test_admit__a_package_that_comes_while_its_devices_are_asked_about(
+    instances: Instances, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request had read the old package's device, which has left by then: it is admitted to the new one's."""
+    healthy = instances.router.healthy
+
+    def late(name: str) -> bool:
+        if name == "cuda:0":
+            instances.follow(placed(llm="cuda:1"), {"fake": backend})
+        return healthy(name)
+
+    monkeypatch.setattr(instances.router, "healthy", late)
+    assert instances.admit(Mode.CHAT) == "cuda:1"
+    assert instances.refused == 0
+
+
 def test_follow__after_the_end_does_nothing(instances: Instances, backend: FakeBackend) -> None:
     """A replacement that comes late begins no threads."""
     instances.close()
