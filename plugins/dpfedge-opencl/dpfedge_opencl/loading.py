@@ -31,7 +31,8 @@ def load(view: GraphView, device: Device, budget: Budget) -> OpenClExecutable:
     store = _store(view)
     if store is not None:
         spare_cache()
-    return load_on(view, open_runtime(device, None if store is None else store.memory), budget, store)
+    known = (None, None) if store is None else (store.memory, store.lanes)
+    return load_on(view, open_runtime(device, *known), budget, store)
 
 
 def load_on(view: GraphView, runtime: Runtime, budget: Budget, store: Store | None = None) -> OpenClExecutable:

@@ -25,6 +25,7 @@ _CALLBACK = ctypes.CFUNCTYPE(None, _P, ctypes.c_int, _P)
 _ALL_DEVICES = 0xFFFFFFFF
 _PRIORITY = 0x1096
 _BUILD_LOG, _BINARY_SIZES, _BINARIES = 0x1183, 0x1165, 0x1166
+_WORK_GROUP = 0x11B1
 _POINTERS = {
     "clCreateContext": (_P, _UINT, _P, _P, _P, _P),
     "clCreateCommandQueue": (_P, _P, _BITS, _P),
@@ -44,6 +45,7 @@ _CODES: dict[str, tuple[Any, ...] | None] = {
     "clBuildProgram": (_P, _UINT, _P, ctypes.c_char_p, _P, _P),
     "clGetProgramInfo": (_P, _UINT, _SIZE, _P, _P),
     "clGetProgramBuildInfo": (_P, _P, _UINT, _SIZE, _P, _P),
+    "clGetKernelWorkGroupInfo": (_P, _P, _UINT, _SIZE, _P, _P),
     "clEnqueueUnmapMemObject": (_P, _P, _P, _UINT, _P, _P),
     "clSetEventCallback": (_P, ctypes.c_int, _CALLBACK, _P),
     "clFlush": (_P,),
@@ -182,6 +184,13 @@ class Native:
         made = self.clCreateKernel(program, entry.encode(), ctypes.byref(code))
         check(code.value, f"clCreateKernel({entry})", where)
         return int(made)
+
+    def work_group(self, program: Handle, entry: str, device: int, where: str) -> tuple[int, int, int]:
+        """The size of a work-group that the kernel's text asks for; zeros where it asks for none."""
+        kernel, sizes = Handle(self.kernel(program.value, entry, where), self.clReleaseKernel), (_SIZE * 3)()
+        code = self.clGetKernelWorkGroupInfo(kernel.value, device, _WORK_GROUP, ctypes.sizeof(sizes), sizes, None)
+        check(code, f"clGetKernelWorkGroupInfo({entry})", where)
+        return sizes[0], sizes[1], sizes[2]
 
     def extension(self, platform: int, name: str) -> int:
         """The address of a function that is not in every library; 0 where the platform lacks it."""

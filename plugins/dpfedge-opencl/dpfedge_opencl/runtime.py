@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dpfedge.backend.api import Device
 from dpfedge.errors import BackendError, Unavailable
+from dpfedge_opencl.lanes import compiled, known_lanes
 from dpfedge_opencl.library import driver
 from dpfedge_opencl.memory import Memory
 from dpfedge_opencl.native import Handle, Native, native
@@ -41,17 +42,20 @@ class NativeDevice:
     identity: str
     """Platform, device and driver, each with its version: what a compiled program belongs to, beside its source."""
     extensions: frozenset[str]
+    features: frozenset[str]
     facts: Facts
+    """As the driver tells them; those of a `Runtime` are what its compiler does."""
 
 
 class Runtime:
     """One context on one device."""
 
-    def __init__(self, device: NativeDevice, memory: str | None = None) -> None:
-        self.device, self.native = device, native()
-        self.facts, self.where = device.facts, f"device {device.name}"
+    def __init__(self, device: NativeDevice, memory: str | None = None, lanes: int | None = None) -> None:
+        self.device, self.native, self.where = device, native(), f"device {device.name}"
         made, where = self.native, self.where
         self.context: Handle = driver(lambda: made.context(device.handle, where), "clCreateContext", where)
+        self.lanes = known_lanes(self, lanes)
+        self.facts = compiled(device.facts, self.lanes, device.features)
         self.memory: Memory = choose(self, memory)
         self.programs = Programs(self.context, device.handle, device.identity)
 
@@ -73,16 +77,16 @@ class Runtime:
             )  # fmt: skip
 
 
-def open_runtime(device: Device | str, memory: str | None = None) -> Runtime:
+def open_runtime(device: Device | str, memory: str | None = None, lanes: int | None = None) -> Runtime:
     """The runtime of a device, or of that of this machine with an id; one for the life of the process.
 
-    `memory` is the way of sharing memory that a seal knows of, which spares a probe.
+    `memory`, the way of sharing it, and `lanes`, the floats of a vector, are known from a seal: each spares a probe.
     """
     if isinstance(device, str):
         device = _device_called(device)
     with _lock:
         if (found := _open.get(device.id)) is None:
-            found = _open[device.id] = Runtime(native_device(device), memory)
+            found = _open[device.id] = Runtime(native_device(device), memory, lanes)
     found.check_process()
     return found
 
@@ -103,7 +107,7 @@ def native_device(device: Device) -> NativeDevice:
     index = int(device.id.rpartition(":")[2])
     found = None
     if index < len(listed):
-        found = driver(lambda: _asked(library, *listed[index], device.arch), "clGetDeviceInfo", where)
+        found = driver(lambda: _asked(library, *listed[index], device), "clGetDeviceInfo", where)
     if found is None or found.name != device.name:
         raise Unavailable(
             "the OpenCL drivers list other devices than before", where=where,
@@ -112,13 +116,13 @@ def native_device(device: Device) -> NativeDevice:
     return found
 
 
-def _asked(library: Native, platform: int, device: int, arch: str) -> NativeDevice:
+def _asked(library: Native, platform: int, device: int, bound: Device) -> NativeDevice:
     texts = [library.text("clGetPlatformInfo", platform, what) for what in (0x0902, 0x0901)]  # name, version
     asked = (0x102B, 0x102F, 0x102D, 0x1030)  # name, version, driver's version, extensions
     name, version, built, extensions = (library.text("clGetDeviceInfo", device, what) for what in asked)
     listed = frozenset(extensions.split())
     facts = Facts(
-        arch=arch,
+        arch=bound.arch,
         cpu=bool(library.number(device, 0x1000) & 2),  # CL_DEVICE_TYPE_CPU
         compute_units=library.number(device, 0x1002),
         vector_width=library.number(device, 0x100A),  # preferred, of floats
@@ -126,4 +130,5 @@ def _asked(library: Native, platform: int, device: int, arch: str) -> NativeDevi
         fp16="cl_khr_fp16" in listed,
         int8_dot=bool(listed & {"cl_khr_integer_dot_product", "cl_arm_integer_dot_product_int8"}),
     )
-    return NativeDevice(platform, device, name, "\n".join((*texts, name, version, built)), listed, facts)
+    identity = "\n".join((*texts, name, version, built))
+    return NativeDevice(platform, device, name, identity, listed, bound.features, facts)

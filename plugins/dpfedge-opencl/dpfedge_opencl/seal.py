@@ -44,7 +44,7 @@ def seal(view: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequen
         return None
     runtime = open_runtime(device)
     tuning = _tuned(view, runtime, feeds)
-    store = sealed.Store({}, tuning, runtime.memory.name)
+    store = sealed.Store({}, tuning, runtime.memory.name, runtime.lanes)
     with runtime.programs.used() as keys:
         executable = load_on(view, runtime, budget, store)
         try:
@@ -55,7 +55,8 @@ def seal(view: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequen
             executable.close()
     if not keys:
         return None
-    data = sealed.write(runtime.programs.binaries(keys, f"graph {view.name}"), tuning, runtime.memory.name)
+    binaries = runtime.programs.binaries(keys, f"graph {view.name}")
+    data = sealed.write(binaries, tuning, runtime.memory.name, runtime.lanes)
     return {sealed.SEALED: [np.frombuffer(data, np.uint8)]}
 
 

@@ -21,7 +21,7 @@ __all__ = ["SEALED", "Store", "key_of", "read", "write"]
 SEALED = "programs"
 """Name of what is sealed per graph."""
 _HEAD = struct.Struct("<Q")
-_VERSION = 1
+_VERSION = 2
 
 
 def key_of(identity: str, source: str, options: tuple[str, ...]) -> str:
@@ -34,9 +34,10 @@ class Store:
     """The programs of one graph in the mapped sidecar."""
 
     def __init__(
-        self, programs: Mapping[str, tuple[memoryview, bytes]], tuning: Mapping[str, Any], memory: str | None
-    ) -> None:
-        self._programs, self.tuning, self.memory = programs, tuning, memory
+        self, programs: Mapping[str, tuple[memoryview, bytes]], tuning: Mapping[str, Any], memory: str | None,
+        lanes: int | None,
+    ) -> None:  # fmt: skip
+        self._programs, self.tuning, self.memory, self.lanes = programs, tuning, memory, lanes
 
     @property
     def keys(self) -> frozenset[str]:
@@ -51,13 +52,16 @@ class Store:
         return bytes(data) if hashlib.sha256(data).digest() == digest else None
 
 
-def write(programs: Mapping[str, bytes], tuning: Mapping[str, Any], memory: str | None = None) -> bytes:
-    """The bytes of a seal; `memory` is the way of sharing it that the device was found to have."""
+def write(
+    programs: Mapping[str, bytes], tuning: Mapping[str, Any], memory: str | None = None, lanes: int | None = None
+) -> bytes:
+    """The bytes of a seal; `memory` is the way of sharing it, `lanes` the floats of a vector, that the device was found
+    to have."""
     places, at = {}, 0
     for key, data in sorted(programs.items()):
         places[key] = [at, len(data), hashlib.sha256(data).digest()]
         at += len(data)
-    document = {"version": _VERSION, "programs": places, "tuning": dict(tuning), "memory": memory}
+    document = {"version": _VERSION, "programs": places, "tuning": dict(tuning), "memory": memory, "lanes": lanes}
     index = cbor2.dumps(document, canonical=True)
     return b"".join((_HEAD.pack(len(index)), index, *(data for _, data in sorted(programs.items()))))
 
@@ -73,6 +77,6 @@ def read(data: memoryview, where: str) -> Store:
         programs = {
             str(key): (body[at : at + length], bytes(sha)) for key, (at, length, sha) in index["programs"].items()
         }
-        return Store(programs, dict(index["tuning"]), index["memory"])
+        return Store(programs, dict(index["tuning"]), index["memory"], index["lanes"])
     except (struct.error, cbor2.CBORDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BackendError("the seal's bytes are damaged", where=where, found=str(error)[:200]) from error

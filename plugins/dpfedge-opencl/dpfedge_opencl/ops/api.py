@@ -26,6 +26,8 @@ class Facts:
     max_work_group: int
     fp16: bool = False
     int8_dot: bool = False
+    target: str = ""
+    """Instruction sets that the CPU has and its compiler leaves out where a function does not ask for them."""
     tuning: Mapping[str, Any] = field(default_factory=dict)
     """Kernel family and shape → parameters, as the auto-tuner found them when the package was sealed."""
 

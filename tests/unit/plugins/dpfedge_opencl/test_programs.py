@@ -59,7 +59,7 @@ def test_seal__that_the_driver_refuses_is_passed_over() -> None:
     with made.used() as keys:
         made.handle(AFFINE, "g")
     again = _programs()
-    store = Store(read(memoryview(write(dict.fromkeys(keys, b"no program"), {})), "g")._programs, {}, None)
+    store = Store(read(memoryview(write(dict.fromkeys(keys, b"no program"), {})), "g")._programs, {}, None, None)
     again.add(store)
     again.handle(AFFINE, "g")
     assert again.from_source == 1

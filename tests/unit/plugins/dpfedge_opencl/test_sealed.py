@@ -12,12 +12,13 @@ PROGRAMS = {"b": b"second" * 9, "a": b"first" * 5}
 
 
 def test_store__gives_back_what_was_written() -> None:
-    """Programs by key, tuning and memory; the same content gives the same bytes."""
-    data = write(PROGRAMS, {"gemm 1x2": [4, 8]}, "use_host_ptr")
+    """Programs by key, tuning, memory and lanes; the same content gives the same bytes."""
+    data = write(PROGRAMS, {"gemm 1x2": [4, 8]}, "use_host_ptr", 8)
     store = read(memoryview(data), "graph g")
     assert {key: store.program(key) for key in store.keys} == PROGRAMS
-    assert (store.program("c"), store.tuning, store.memory) == (None, {"gemm 1x2": [4, 8]}, "use_host_ptr")
-    assert data == write(dict(reversed(PROGRAMS.items())), {"gemm 1x2": [4, 8]}, "use_host_ptr")
+    assert (store.program("c"), store.tuning) == (None, {"gemm 1x2": [4, 8]})
+    assert (store.memory, store.lanes) == ("use_host_ptr", 8)
+    assert data == write(dict(reversed(PROGRAMS.items())), {"gemm 1x2": [4, 8]}, "use_host_ptr", 8)
 
 
 def test_program__of_damaged_bytes_is_none() -> None:

@@ -75,7 +75,10 @@ def answers(
     graph = lower(LowerRequest("made", made.SerializeToString(), found.arch, features | more))
     assert not any(what.startswith("cpu segment") for what, _ in graph.decisions), graph.decisions
     runtime = copy.copy(open_runtime(here))
-    runtime.facts = dataclasses.replace(found, **facts)
+    # vectors that this machine's compiler does not make end the process
+    wanted = dataclasses.replace(found, **facts)
+    lanes, own = min(wanted.vector_width, runtime.facts.vector_width), runtime.facts.target if found.cpu else ""
+    runtime.facts = dataclasses.replace(wanted, vector_width=lanes, target=own)
     executable = load_on(view(backend, graph, "made"), runtime, Budget())
     result = {name: np.array(array) for name, array in executable.run(feeds).items()}
     executable.close()
