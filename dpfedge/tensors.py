@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.errors import FormatError
+from dpfedge.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

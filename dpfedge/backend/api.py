@@ -8,11 +8,12 @@ Everything a backend raises is a `BackendError` (or a child of it); native error
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from dpfedge.errors import UsageError
+from dpfedge.records import dataclass
 from dpfedge.tensors import TensorSpec
 
 if TYPE_CHECKING:

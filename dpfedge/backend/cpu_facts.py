@@ -7,7 +7,7 @@ It is the one door from plugins to `dpfedge.hardware`; it loads no native librar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from dpfedge.backend.known import machine_at
@@ -15,6 +15,7 @@ from dpfedge.hardware.architecture import HWCAPS
 from dpfedge.hardware.source.accelerator import kernel_version
 from dpfedge.hardware.source.cpuinfo import read_auxv, read_cpuinfo
 from dpfedge.hardware.source.root import Root
+from dpfedge.records import dataclass
 
 __all__ = ["CpuFacts", "cpu_facts", "false_text"]
 

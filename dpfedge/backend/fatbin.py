@@ -10,8 +10,9 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from dpfedge.records import dataclass
 
 __all__ = ["Kernels", "read_kernels"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from dpfedge.backend.api import ABI, Backend
 from dpfedge.errors import Unavailable, UsageError
+from dpfedge.records import dataclass
 
 __all__ = ["Broken", "Registry"]
 

@@ -8,7 +8,7 @@ plugins to `dpfedge.hardware`, loads no vendor's library and sets nothing. What 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from dpfedge.hardware.source.amdsensors import AmdState, find_amd, read_amd_state
@@ -18,6 +18,7 @@ from dpfedge.hardware.source.rails import find_rails, read_rail, total_watts
 from dpfedge.hardware.source.root import Root
 from dpfedge.hardware.source.tegragpu import find_gpu, read_clock, read_load
 from dpfedge.hardware.source.thermal import Zone, find_alerts, read_zone, read_zones, throttling
+from dpfedge.records import dataclass
 
 __all__ = ["AmdSensors", "AmdState", "TegraSensors", "TegraState", "free_memory"]
 

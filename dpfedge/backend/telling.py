@@ -20,11 +20,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpfedge.errors import BackendError, Unavailable
+from dpfedge.records import dataclass
 
 __all__ = ["Asked", "Teller", "ask_once"]
 

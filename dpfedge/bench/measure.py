@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from dpfedge.records import dataclass
 
 __all__ = ["Series", "machine", "median_ratio"]
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import wave
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import soxr
 
 from dpfedge.errors import InputError
 from dpfedge.pipeline.events import AudioChunk
+from dpfedge.records import dataclass
 from dpfedge.runtime import AsyncRuntime
 
 __all__ = ["RATE", "Question", "from_wav", "spoken"]

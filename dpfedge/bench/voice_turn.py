@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.bench.speech import RATE, Question
 from dpfedge.pipeline.events import AudioChunk, Failed, SpeechStopped, TextDelta, Transcript, TurnDone
 from dpfedge.pipeline.session import Session
+from dpfedge.records import dataclass
 from dpfedge.runtime import AsyncRuntime, AudioFormat
 
 __all__ = ["TurnTimes", "voice_turn"]

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from dpfedge.backend.api import ABI, Device
 from dpfedge.binding.bound import Bound, ModelPlace, Refusal
@@ -18,6 +17,7 @@ from dpfedge.errors import BindError, UsageError
 from dpfedge.hardware.board import Board, BoardDevice
 from dpfedge.package.manifest import Target
 from dpfedge.package.reader import Package
+from dpfedge.records import dataclass
 
 __all__ = ["bind"]
 

@@ -7,7 +7,7 @@ It chooses nothing; `dpfedge.binding.bind` does. Views stay in the mapped packag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from dpfedge.binding.stale import Stale
 from dpfedge.errors import BindError
 from dpfedge.package.manifest import Graph, Target
 from dpfedge.package.reader import Package
+from dpfedge.records import dataclass
 
 if TYPE_CHECKING:
     from dpfedge.hardware.board import Board

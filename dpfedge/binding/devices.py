@@ -7,12 +7,13 @@ It opens no device: backends enumerate from files.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Broken, Registry
 from dpfedge.plugin.border import Border
+from dpfedge.records import dataclass
 
 __all__ = ["Found", "find_devices"]
 

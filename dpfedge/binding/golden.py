@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.backend.api import Array, Binding, Budget, Executable
 from dpfedge.binding.bound import Bound
 from dpfedge.errors import BackendError
 from dpfedge.package.golden import Golden, GoldenTensor
+from dpfedge.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,6 @@ It reads files only; no socket is opened, no device touched, no model loaded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +24,7 @@ from dpfedge.hardware.sysroot import machine_root
 from dpfedge.package.manifest import Target
 from dpfedge.package.reader import Package
 from dpfedge.plugin.manager import load_plugins
+from dpfedge.records import dataclass
 
 __all__ = ["Here", "bind_here", "look"]
 

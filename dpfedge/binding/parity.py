@@ -14,7 +14,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from dpfedge import limits
 from dpfedge.backend.api import Array
 from dpfedge.binding.golden import GoldenAnswer, errors_between, within
 from dpfedge.errors import UsageError
+from dpfedge.records import dataclass
 from dpfedge.tensors import TensorSpec, dtype_name
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from dpfedge.backend.api import Backend, Device, sealing
 from dpfedge.binding.stale import Stale, differences
 from dpfedge.package.manifest import Graph, Section
 from dpfedge.package.prefix import BakedPrefix
+from dpfedge.records import dataclass
 
 __all__ = ["Candidate", "PrefixFound", "Sections", "judge_prefixes", "prefix_key"]
 

@@ -8,7 +8,8 @@ while a package is served.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from dpfedge.records import dataclass
 
 __all__ = ["REMEDY", "Stale", "differences"]
 

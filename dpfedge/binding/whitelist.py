@@ -8,12 +8,13 @@ nor false, and an expression is accepted only when it is true. Nothing here asks
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from dpfedge.errors import FormatError
 from dpfedge.hardware.architecture import runs
 from dpfedge.package.expression import split_bound, version_key
+from dpfedge.records import dataclass
 
 __all__ = ["Expression", "Facts", "Term", "evaluate", "for_board", "gib", "show"]
 

@@ -8,7 +8,6 @@ other target the decisions say that `dpfedge seal` bakes on the board. The injec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from dpfedge.binding import Bound, Here, Refusal
@@ -18,6 +17,7 @@ from dpfedge.package import Package, PackageWriter
 from dpfedge.package.layout import MAJOR, MINOR
 from dpfedge.package.manifest import Manifest, Section, read_manifest
 from dpfedge.package.prefix import Baked
+from dpfedge.records import dataclass
 
 __all__ = ["Bake", "bake_target"]
 

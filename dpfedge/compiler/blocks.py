@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 
 __all__ = ["BLOCK", "Blocks", "Bytes", "Floats"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from dpfedge.compiler.moonshine import FRAMES_MAX, TOKENS_MAX, build_moonshine
 from dpfedge.compiler.ocr import HEIGHT, MULTIPLE, STEP, build_detector, build_reader
 from dpfedge.compiler.piper import build_piper, hop_samples, overlap_frames
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 
 __all__ = ["FAMILIES", "Family", "Imported", "Options"]
 

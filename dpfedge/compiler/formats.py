@@ -8,12 +8,12 @@ It measures nothing (`quality.py`) and knows no ONNX graph (`graph_formats.py` d
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from dpfedge.compiler.blocks import Blocks, Floats
 from dpfedge.compiler.decoder.source import TensorSource
 from dpfedge.compiler.quantise import int4, int8
 from dpfedge.errors import Unsupported
+from dpfedge.records import dataclass
 
 __all__ = ["FORMATS", "KEEP", "Form", "FormedSource", "choose"]
 

@@ -12,7 +12,6 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from dpfedge.compiler.samples import Sample, samples
 from dpfedge.errors import ModelError
 from dpfedge.package import PackageWriter
 from dpfedge.package.writer import SectionStream
+from dpfedge.records import dataclass
 from dpfedge.tensors import dtype_name
 
 __all__ = ["Case", "make_cases", "tolerance", "write_cases"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from dpfedge.compiler.formats import Form
 from dpfedge.compiler.importer.onnx import subgraphs
 from dpfedge.compiler.nodes import MICROSOFT
 from dpfedge.compiler.quantise import int4
+from dpfedge.records import dataclass
 
 __all__ = ["in_form"]
 

@@ -9,7 +9,6 @@ Source of the architecture: Moonshine, arXiv 2410.15608. It knows the shipped no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from onnx import numpy_helper
 
 from dpfedge.compiler.nodes import MICROSOFT, Nodes
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 from dpfedge.tensors import TensorSpec
 
 __all__ = ["MoonshineShape", "build_moonshine"]

@@ -9,13 +9,13 @@ lowers nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.backend.registry import Registry
 from dpfedge.errors import BoardError, Unsupported, UsageError
 from dpfedge.hardware.board import Board, BoardDevice, load_board
+from dpfedge.records import dataclass
 
 __all__ = [
     "Chain", "Placing", "Spot", "Step", "chain", "cpu_of", "cpu_spot", "is_anywhere", "split_boards", "stages_of",

@@ -8,7 +8,6 @@ inputs. The figures depend on the graph and on the text alone, to three digits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dpfedge.compiler.families import Imported
 from dpfedge.compiler.golden import make_cases
 from dpfedge.compiler.reference import Reference
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 
 __all__ = ["Quality", "compare", "decoder_quality", "graphs_quality"]
 

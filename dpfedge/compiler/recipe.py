@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from dpfedge.compiler.formats import FORMATS
 from dpfedge.config import check, load_yaml, nearest, plain
 from dpfedge.errors import ConfigError
 from dpfedge.limits import TENSOR_MAX_DIM
+from dpfedge.records import dataclass
 
 __all__ = ["ModelSource", "Recipe", "load_recipe"]
 

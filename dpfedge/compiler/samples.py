@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpfedge.backend.api import Array
+from dpfedge.records import dataclass
 from dpfedge.tensors import TensorSpec
 
 __all__ = ["Sample", "samples"]

@@ -12,7 +12,6 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 
 __all__ = ["SBOM", "Material", "bill", "material", "spdx"]
 

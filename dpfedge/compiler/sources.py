@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge.compiler.families import FAMILIES, Family
@@ -14,6 +13,7 @@ from dpfedge.compiler.recipe import ModelSource
 from dpfedge.compiler.sbom import spdx
 from dpfedge.errors import ModelError
 from dpfedge.models import catalogue, pull
+from dpfedge.records import dataclass
 
 __all__ = ["ModelFilesFound", "find_files"]
 

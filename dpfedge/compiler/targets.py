@@ -9,12 +9,13 @@ there where an operator allows it. Its decisions say why a device of the board i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.backend.registry import Registry
 from dpfedge.compiler.placing import Chain, Spot, chain, cpu_of, cpu_spot, is_anywhere, split_boards
 from dpfedge.hardware.board import Board, BoardDevice
+from dpfedge.records import dataclass
 
 __all__ = ["TargetPlan", "plan_targets"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from dpfedge.compiler.quality import Quality, decoder_quality, graphs_quality
 from dpfedge.compiler.recipe import ModelSource
 from dpfedge.compiler.targets import TargetPlan
 from dpfedge.errors import Unsupported
+from dpfedge.records import dataclass
 
 __all__ = ["Variant", "Variants"]
 

@@ -10,10 +10,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dpfedge.doctor.surroundings import Finding, Surroundings, User
 from dpfedge.hardware.source.root import Root, label, whole
+from dpfedge.records import dataclass
 
 __all__ = ["Node", "check_nodes", "nodes"]
 

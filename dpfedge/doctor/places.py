@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge.doctor.surroundings import Finding
 from dpfedge.errors import DpfError
 from dpfedge.hardware.board import board_files
 from dpfedge.models.cache import root as model_cache
+from dpfedge.records import dataclass
 from dpfedge.signing.trust import trust_folders, user_folder
 from dpfedge.store.places import runtime_folder, search_roots
 

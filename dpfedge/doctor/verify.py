@@ -18,7 +18,7 @@ import tempfile
 import time
 import xml.etree.ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +30,7 @@ import numpy as np
 from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Registry
 from dpfedge.errors import DpfError, UsageError
+from dpfedge.records import dataclass
 
 __all__ = ["Step", "lists", "main", "report", "verify"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from dpfedge.backend.fatbin import read_kernels
 from dpfedge.doctor.surroundings import Finding, Surroundings
+from dpfedge.records import dataclass
 
 __all__ = ["OWNED", "Wheel", "check_doubles", "check_kernels", "check_metadata", "wheels"]
 

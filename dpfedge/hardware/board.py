@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from dpfedge.config.units import bytes_per_second, duration_ms, size_bytes
 from dpfedge.errors import BoardError, ConfigError
 from dpfedge.hardware.boardfile import board_data, match_terms, own_folder
 from dpfedge.hardware.probe import Machine
+from dpfedge.records import dataclass
 
 __all__ = [
     "AUTO",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from dpfedge.hardware.architecture import LEVELS, PARTS, features_of, level_of
 from dpfedge.hardware.source.cpuinfo import CpuInfo, read_auxv, read_cpuinfo
 from dpfedge.hardware.source.root import Root, core_list, label, whole
+from dpfedge.records import dataclass
 
 __all__ = ["Cache", "Cluster", "Cpu", "read_cpu"]
 

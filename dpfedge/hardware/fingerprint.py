@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from dpfedge.hardware.accelerators import Accelerator
 from dpfedge.hardware.probe import Machine, probe_root
 from dpfedge.hardware.source.aer import read_errors
 from dpfedge.hardware.source.root import Root, label
+from dpfedge.records import dataclass
 
 __all__ = ["FIELDS", "DevicePrint", "Told", "read_prints"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dpfedge.hardware.accelerators import Accelerator, kernel_release, read_accelerators
@@ -19,6 +19,7 @@ from dpfedge.hardware.source.devicetree import DeviceTree, read_device_tree, rea
 from dpfedge.hardware.source.memory import Limits, Memory, read_limits, read_memory, usable_bytes
 from dpfedge.hardware.source.pci import PciDevice, read_pci
 from dpfedge.hardware.source.root import Root
+from dpfedge.records import dataclass
 
 __all__ = ["Machine", "probe", "probe_root"]
 

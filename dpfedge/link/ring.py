@@ -7,10 +7,11 @@ The protocol itself is C (`firmware_bridge/src/ring.c`); this module only names 
 from __future__ import annotations
 
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Literal, NamedTuple
 
 from dpfedge import _core
+from dpfedge.records import dataclass
 
 __all__ = [
     "CANCELLED",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from dpfedge.config import load_yaml, nearest
 from dpfedge.errors import ConfigError, FetchError
+from dpfedge.records import dataclass
 
 __all__ = ["CatalogueModel", "File", "Source", "catalogue", "entry", "load_catalogue"]
 

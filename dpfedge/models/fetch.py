@@ -7,12 +7,12 @@ It opens no network connection when the files are cached, and it shows no progre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge.errors import FetchError
 from dpfedge.models import cache, url, wheel
 from dpfedge.models.catalogue import CatalogueModel, catalogue, entry
+from dpfedge.records import dataclass
 
 __all__ = ["ModelFiles", "OnProgress", "cached", "pull", "remove"]
 

@@ -11,7 +11,6 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
@@ -20,6 +19,7 @@ from dpfedge import limits
 from dpfedge.errors import DigestError, FormatError, PackageError
 from dpfedge.package.layout import Header
 from dpfedge.package.manifest import Manifest, Section
+from dpfedge.records import dataclass
 
 __all__ = ["CHUNK_BYTES", "Hasher", "check_sections"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpfedge import limits
 from dpfedge.errors import FormatError
 from dpfedge.package.fields import Node
+from dpfedge.records import dataclass
 from dpfedge.tensors import DTYPE_BYTES, TensorSpec
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ It reads no file and knows nothing of the manifest's content.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import xxhash
 
 from dpfedge import limits
 from dpfedge.errors import FormatError
+from dpfedge.records import dataclass
 
 __all__ = [
     "HEADER_BYTES", "MAGIC", "MAJOR", "MINOR", "TAIL_ALIGN", "Header", "align", "claimed_length", "pack_header",

@@ -8,7 +8,7 @@ by `verify`. Nothing here reads a file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeGuard
 
 from dpfedge import limits
@@ -17,6 +17,7 @@ from dpfedge.package.fields import Node
 from dpfedge.package.golden import Golden, read_records
 from dpfedge.package.prefix import BakedPrefix, read_prefix
 from dpfedge.package.sidecar import SealRecord, read_seal
+from dpfedge.records import dataclass
 from dpfedge.tensors import DTYPE_CODES, TensorSpec
 
 __all__ = ["KINDS", "Graph", "Licence", "Manifest", "Model", "Section", "Target", "TargetModel", "read_manifest"]

@@ -8,12 +8,12 @@ is judged by `dpfedge.binding.prefix`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpfedge import limits
 from dpfedge.errors import FormatError
 from dpfedge.package.fields import Node
+from dpfedge.records import dataclass
 from dpfedge.tensors import DTYPE_BYTES
 
 __all__ = ["PREFIX_ALIGN", "Baked", "BakedPrefix", "Stored", "check_memory", "read_prefix"]

@@ -13,12 +13,12 @@ import mmap
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge.errors import Unavailable
 from dpfedge.package.manifest import Section
 from dpfedge.package.reader import Package
+from dpfedge.records import dataclass
 
 __all__ = ["Mapping", "Resident", "anonymous_bytes", "file_mappings", "residency"]
 

@@ -7,13 +7,14 @@ It compares nothing: whether a seal fits a package and a device is judged by `dp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from dpfedge import limits
 from dpfedge.package.fields import Node
 from dpfedge.package.prefix import BakedPrefix, check_memory, read_prefix
+from dpfedge.records import dataclass
 
 __all__ = ["SUFFIX", "Built", "SealRecord", "check_seal", "read_seal", "references", "sidecar_of"]
 

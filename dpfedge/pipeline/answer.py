@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import wave
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.pipeline.events import AudioChunk, Event, Failed, TextDelta, Transcript, TurnDone
+from dpfedge.records import dataclass
 
 __all__ = ["Answer", "Collector"]
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.errors import DpfError
+from dpfedge.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

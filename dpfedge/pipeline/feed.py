@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.errors import DpfError, StageError
@@ -27,6 +27,7 @@ from dpfedge.pipeline.events import (
     TurnDone,
 )
 from dpfedge.pipeline.messages import LinkMessage
+from dpfedge.records import dataclass
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode
 from dpfedge.stage.failure import rebuild
 

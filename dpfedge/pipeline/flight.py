@@ -15,7 +15,6 @@ import struct
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import cbor2
 
 from dpfedge.errors import FormatError, UsageError
 from dpfedge.limits import FLIGHT_MAX_BYTES, FLIGHT_MAX_SECONDS
+from dpfedge.records import dataclass
 
 __all__ = ["LANES", "FlightFile", "Lane", "Record", "RecordKind", "Recording", "lane_bytes"]
 

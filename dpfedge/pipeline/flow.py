@@ -11,7 +11,6 @@ import copy
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.pipeline.given import check_options, message_for, place_of
 from dpfedge.pipeline.messages import LinkMessage
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.stage.failure import rebuild
 

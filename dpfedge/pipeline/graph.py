@@ -7,7 +7,7 @@ It starts no process and maps no memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from dpfedge.link import LinkSpec
 from dpfedge.pipeline.links import CHAIN, Drawn, chain, draw, joins, loops
 from dpfedge.pipeline.section import NODE_KEYS
 from dpfedge.pipeline.stage_record import StageRecord, Wiring
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Mode
 from dpfedge.stage.kinds import StageKind, find_kind
 from dpfedge.stage.ports import Ports

@@ -23,12 +23,13 @@ It reads no sensor and changes no stage: `pressure.py` and `degrading.py` do.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.config import celsius, check, duration_ms, nearest, plain, share
 from dpfedge.errors import ConfigError
 from dpfedge.pipeline.ladder_schema import BOUNDS, SCHEMA
+from dpfedge.records import dataclass
 
 if TYPE_CHECKING:
     from dpfedge.pipeline.pressure import Pressure

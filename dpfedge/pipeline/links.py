@@ -7,7 +7,7 @@ It maps no memory; `graph.py` asks it for every link and for which port of a sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from dpfedge.config import nearest
 from dpfedge.errors import ConfigError
 from dpfedge.link import LinkSpec
 from dpfedge.pipeline.stage_record import Wiring
+from dpfedge.records import dataclass
 from dpfedge.stage.ports import Port, Ports, difference
 
 __all__ = ["CHAIN", "SINK", "SOURCE", "Drawn", "Join", "chain", "draw", "loops"]

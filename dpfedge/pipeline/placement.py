@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from dpfedge.records import dataclass
 
 __all__ = ["Place", "loading_cores", "place"]
 

@@ -8,13 +8,13 @@ is; the package it names is checked as any other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.config import check
 from dpfedge.pipeline.graph import Graph, configs_of
 from dpfedge.pipeline.section import FILE_SCHEMA, check_pipeline
+from dpfedge.records import dataclass
 
 if TYPE_CHECKING:
     from dpfedge.backend.api import Device

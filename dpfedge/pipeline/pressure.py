@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from dpfedge.hardware.source.memory import free_share
 from dpfedge.hardware.source.powermode import read_power_mode, read_power_modes
 from dpfedge.hardware.source.root import Root
 from dpfedge.hardware.source.thermal import Zone, read_zone, read_zones
+from dpfedge.records import dataclass
 
 __all__ = ["VARIABLE", "Pressure", "Sensors", "Thermals", "sample_pressure", "sensor_root"]
 

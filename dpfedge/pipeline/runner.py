@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.errors import DeadlineExceeded, DpfError, RunCancelled, StageError, WouldBlock
@@ -19,6 +18,7 @@ from dpfedge.pipeline.io import LinkIO
 from dpfedge.pipeline.messages import LinkMessage, send_map
 from dpfedge.pipeline.newest import sparing
 from dpfedge.pipeline.stage_record import Wiring
+from dpfedge.records import dataclass
 from dpfedge.stage.api import TURN_STRIDE, Adjusts, Kind, Mode, Settles, Stage, Steps, Wait
 from dpfedge.stage.each import Each
 from dpfedge.stage.failure import describe

@@ -18,7 +18,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -35,6 +34,7 @@ from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.stage_record import StageRecord
 from dpfedge.pipeline.watchdog import watch
 from dpfedge.pipeline.wire import send_message
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Adjusts, Stage
 from dpfedge.stage.each import Each
 from dpfedge.stage.failure import describe, raised

@@ -8,8 +8,10 @@ the parent that forks it imports no stage's code.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
+
+from dpfedge.records import dataclass
 
 __all__ = ["StageRecord", "Wiring"]
 

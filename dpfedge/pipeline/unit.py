@@ -11,11 +11,12 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.limits import STAGE_RESTARTS_MAX, STAGE_RESTARTS_WINDOW_S
 from dpfedge.pipeline.graph import StageNode
+from dpfedge.records import dataclass
 
 __all__ = ["Deaths", "StageState", "Unit", "Variant", "units_of"]
 

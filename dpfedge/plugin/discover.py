@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
+
+from dpfedge.records import dataclass
 
 __all__ = ["Distribution", "Point", "installed"]
 

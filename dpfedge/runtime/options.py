@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpfedge.errors import UsageError
 from dpfedge.limits import DEADLINE_MAX_S
+from dpfedge.records import dataclass
 
 __all__ = ["AudioFormat", "Limits", "Sampling"]
 

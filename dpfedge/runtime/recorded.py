@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import cbor2
@@ -17,6 +17,7 @@ from dpfedge.errors import FormatError
 from dpfedge.link import LAST, Descriptor
 from dpfedge.pipeline.flight import Record, Recording, RecordKind
 from dpfedge.pipeline.recorder import CANCELLED, CLOSED, OPENED
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Kind, Mode
 
 __all__ = ["Given", "Outcome", "RecordedRequest", "recorded_requests"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from dpfedge.pipeline.engine import Engine
 from dpfedge.pipeline.events import AudioChunk, Event, Failed, TextDelta, Transcript, TurnDone
 from dpfedge.pipeline.feed import Feed
 from dpfedge.pipeline.session import when_space
+from dpfedge.records import dataclass
 from dpfedge.runtime.asynchronous import AsyncRuntime
 from dpfedge.runtime.pipeline import AsyncPipeline
 from dpfedge.runtime.recorded import Given, Outcome, RecordedRequest

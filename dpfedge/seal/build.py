@@ -8,7 +8,7 @@ judged by `dpfedge.binding.seal`. The package itself is only read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from dpfedge.binding.seal import seal_record
 from dpfedge.package import PackageWriter
 from dpfedge.package.prefix import BakedPrefix
 from dpfedge.package.sidecar import Built
+from dpfedge.records import dataclass
 from dpfedge.seal.bake import bake_prefixes, openings
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpfedge.errors import ConfigError, NoInstance, RouteError
 from dpfedge.hardware.source.root import Root
+from dpfedge.records import dataclass
 from dpfedge.routing.devices import pci_addresses
 from dpfedge.routing.health import Rule
 from dpfedge.routing.instances import Instance

@@ -11,10 +11,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.pipeline.events import AudioChunk, Event, TextDelta, Transcript, TurnDone
+from dpfedge.records import dataclass
 
 __all__ = ["Metrics"]
 

@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dpfedge.errors import DpfError
+from dpfedge.records import dataclass
 from dpfedge.serve.errors import NotReady, Stopping
 from dpfedge.stage.api import Mode
 

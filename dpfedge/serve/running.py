@@ -13,12 +13,12 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from dpfedge.errors import Unavailable
+from dpfedge.records import dataclass
 
 __all__ = ["Server", "ask", "running", "server_at"]
 

@@ -10,13 +10,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.limits import TURN_QUEUE_MAX
 from dpfedge.pipeline.events import Failed, TurnDone
 from dpfedge.pipeline.observer import Observer
 from dpfedge.pipeline.plan import Plan
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Mode
 
 __all__ = ["Consumer", "Happened", "Reporter"]

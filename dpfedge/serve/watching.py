@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.errors import Unavailable
@@ -17,6 +17,7 @@ from dpfedge.hardware.source.root import Root
 from dpfedge.hardware.source.thermal import read_zone, read_zones
 from dpfedge.pipeline.pressure import sensor_root
 from dpfedge.pipeline.processes import cpu_seconds, memory_of
+from dpfedge.records import dataclass
 from dpfedge.serve.running import Server, ask
 
 __all__ = ["Look", "activity", "look", "temperatures"]

@@ -8,11 +8,11 @@ signatures. Whether a signature is right, and whose it is, others say.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from dpfedge import limits
 from dpfedge.package import cbor
 from dpfedge.package.fields import Node
+from dpfedge.records import dataclass
 from dpfedge.signing.keys import KEY_ID_BYTES
 
 __all__ = ["CONTEXT", "SIGNATURE_BYTES", "Signature", "message", "pack_area", "read_area"]

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from dpfedge.errors import DigestError, SignatureError
 from dpfedge.package import Package
 from dpfedge.package.layout import MINOR
+from dpfedge.records import dataclass
 from dpfedge.signing.area import Signature, message, read_area
 from dpfedge.signing.trust import Trust
 

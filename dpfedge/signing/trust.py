@@ -12,12 +12,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge import limits
 from dpfedge.errors import SignatureError, UsageError
 from dpfedge.package.fields import is_name
+from dpfedge.records import dataclass
 from dpfedge.signing.keys import KEY_ID_BYTES, PublicKey, read_small
 
 __all__ = ["REVOKED", "Trust", "Trusted", "trust_folders", "user_folder"]

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from dpfedge.config import check, duration_ms, nearest
 from dpfedge.errors import ConfigError, StageError, UsageError
+from dpfedge.records import dataclass
 from dpfedge.stage.sync_schema import SCHEMA
 
 __all__ = ["Count", "Join", "Policy", "Sync", "Synced", "Timed"]

@@ -11,13 +11,13 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpfedge.backend.api import Budget
 from dpfedge.errors import ConfigError, DpfError
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Stage
 from dpfedge.stage.failure import raised
 from dpfedge.stage.ports import Ports

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from dpfedge.errors import ConfigError
 from dpfedge.limits import KIB
+from dpfedge.records import dataclass
 from dpfedge.tensors import DTYPE_BYTES, DTYPES
 
 __all__ = ["RANK_MAX", "Dim", "Port", "Ports", "accepts", "difference", "text_port"]

@@ -14,7 +14,6 @@ It finds no text and reads none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from dpfedge.backend.api import Array
 from dpfedge.errors import InputError
+from dpfedge.records import dataclass
 from dpfedge.stage.ports import Dim, Port
 
 __all__ = ["LAYOUT", "Line", "lines_port", "read_lines", "reading_order", "rows_of", "strip_bytes", "write_lines"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dpfedge.errors import SignatureError
 from dpfedge.package import Package
+from dpfedge.records import dataclass
 from dpfedge.signing import Signer, Trust, require_signature
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from dpfedge.records import dataclass
 from dpfedge.store.durable import changing, fsync_folder
 from dpfedge.store.mapped import in_use
 from dpfedge.store.places import Places

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpfedge.errors import DigestError, PackageError
 from dpfedge.package import Package, open_package
 from dpfedge.package.fields import is_name
+from dpfedge.records import dataclass
 
 if TYPE_CHECKING:
     from dpfedge.store.record import Installed

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge.errors import StoreError, UsageError
 from dpfedge.package.fields import is_name
+from dpfedge.records import dataclass
 
 __all__ = ["SYSTEM_ROOT", "Places", "default_root", "runtime_folder", "search_roots"]
 

@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from dpfedge.errors import StoreError
 from dpfedge.package import Package
+from dpfedge.records import dataclass
 from dpfedge.signing import Signer
 from dpfedge.store.durable import replace
 from dpfedge.store.sample import Sample

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import xxhash
 
 from dpfedge import limits
 from dpfedge.errors import DigestError, PackageError
+from dpfedge.records import dataclass
 
 __all__ = ["PAGE_BYTES", "Sample", "check_sample", "take_sample"]
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dpfedge.records import dataclass
 from dpfedge.store.places import Places, runtime_folder
 from dpfedge.store.small import read_json
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedge.errors import StoreError
+from dpfedge.records import dataclass
 from dpfedge.store.durable import replace
 from dpfedge.store.small import read_json
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from dpfedge.errors import DpfError, PackageError, StoreError, UsageError
 from dpfedge.package import Package, open_package
+from dpfedge.records import dataclass
 from dpfedge.signing import Signer, Trust
 from dpfedge.store.approval import Judge
 from dpfedge.store.collect import Collected, collect

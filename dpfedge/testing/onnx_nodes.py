@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from onnx import numpy_helper
 
 from dpfedge.backend.api import Backend, Device
 from dpfedge.errors import BackendError, Unsupported
+from dpfedge.records import dataclass
 from dpfedge.testing.loading import load
 
 __all__ = ["Outcome", "State", "node_tests", "table"]

@@ -8,13 +8,13 @@ ggml's `ggml-common.h`; super-blocks of the K formats hold 256 elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from dpfedge.compiler.blocks import Blocks, Bytes, Floats
 from dpfedge.compiler.importer.gguf import BLOCK_BYTES, GgufTensor
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 
 __all__ = ["FORMATS", "Format", "dequantise", "is_blocked", "to_blocks", "unpermute_rows"]
 

@@ -11,7 +11,6 @@ import math
 import mmap
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from dpfedge.compiler.importer.mapped import MappedTensors
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 
 __all__ = ["BLOCKS", "BLOCK_BYTES", "Gguf", "GgufTensor", "open_gguf"]
 

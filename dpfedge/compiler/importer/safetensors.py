@@ -12,7 +12,6 @@ import json
 import math
 import mmap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from dpfedge.compiler.importer.confined import confined
 from dpfedge.compiler.importer.mapped import MappedTensors
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 
 __all__ = ["INDEX", "SafeTensor", "Safetensors", "open_safetensors", "open_weights", "read_json"]
 

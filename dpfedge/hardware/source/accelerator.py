@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.hardware.source.root import Root, label
+from dpfedge.records import dataclass
 
 __all__ = ["Accelerator", "kernel_release", "kernel_version"]
 

@@ -6,9 +6,8 @@ A device without them, as every virtual one, has None; that is normal and no err
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpfedge.hardware.source.root import Root, whole
+from dpfedge.records import dataclass
 
 __all__ = ["PciErrors", "read_errors"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, label, whole
 from dpfedge.hardware.source.thermal import PLAUSIBLE_C
+from dpfedge.records import dataclass
 
 __all__ = ["AmdPlaces", "AmdState", "find_amd", "read_amd_state"]
 

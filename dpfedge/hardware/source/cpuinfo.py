@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpfedge.hardware.architecture import HWCAPS, hwcap_words
 from dpfedge.hardware.source.root import Root, label
+from dpfedge.records import dataclass
 
 __all__ = ["CpuInfo", "read_auxv", "read_cpuinfo"]
 

@@ -7,9 +7,9 @@ It reads no EEPROM and does not tell modules of one name apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, label
+from dpfedge.records import dataclass
 
 __all__ = ["DeviceTree", "read_device_tree", "read_dmi"]
 

@@ -7,9 +7,9 @@ It enforces nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, whole
+from dpfedge.records import dataclass
 
 __all__ = ["Limits", "Memory", "free_share", "read_limits", "read_memory", "usable_bytes"]
 

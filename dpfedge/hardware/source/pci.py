@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root
+from dpfedge.records import dataclass
 
 __all__ = ["NAMES", "PciDevice", "read_pci", "upstream"]
 

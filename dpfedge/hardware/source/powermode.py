@@ -8,9 +8,9 @@ the numbers mean something else on each board; elsewhere the firmware's platform
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, label
+from dpfedge.records import dataclass
 
 __all__ = ["PowerModes", "read_power_mode", "read_power_modes"]
 

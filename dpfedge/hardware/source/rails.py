@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, label
+from dpfedge.records import dataclass
 
 __all__ = ["Rail", "find_rails", "read_rail", "total_watts"]
 

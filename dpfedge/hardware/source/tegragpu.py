@@ -6,9 +6,8 @@ Thor's GPU is nvidia.ko's, which has no load file: there the load is None, and N
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpfedge.hardware.source.root import Root
+from dpfedge.records import dataclass
 
 __all__ = ["GpuPlaces", "find_gpu", "read_clock", "read_load"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from dpfedge.hardware.source.root import Root, label
+from dpfedge.records import dataclass
 
 __all__ = ["PLAUSIBLE_C", "Zone", "find_alerts", "read_zone", "read_zones", "throttling"]
 

@@ -7,10 +7,11 @@ It recognises nothing and invents no figure: what the recogniser does not measur
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.pipeline.events import Event, Transcript, TurnDone
+from dpfedge.records import dataclass
 
 __all__ = ["FORMATS", "Transcription"]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from dpfedge.records import dataclass
 from dpfedge.serve.http.fields import Check, boolean, integer, number, only, read_fields, text, wrong
 
 __all__ = ["SessionConfig"]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpfedge.errors import DpfError
 from dpfedge.pipeline.events import TurnDone
+from dpfedge.records import dataclass
 from dpfedge.runtime import AudioFormat, Sampling
 from dpfedge.serve.api import ServedSession
 from dpfedge.serve.metrics import Metrics

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dpfedge.config import check
 from dpfedge.errors import ConfigError, InputError
 from dpfedge.limits import FRAME_MAX_SIDE
+from dpfedge.records import dataclass
 from dpfedge.stage.settings import schema_of
 
 __all__ = ["LIVE", "REQUEST", "SCHEMA", "CameraConfig"]

@@ -8,13 +8,13 @@ libswscale 1: PyAV itself converts into frames of its own only, and from there e
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dpfedge.backend.api import Array
 from dpfedge.errors import InputError, Unavailable
+from dpfedge.records import dataclass
 
 __all__ = ["Converter"]
 

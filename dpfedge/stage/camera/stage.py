@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.backend.api import Array, Budget
 from dpfedge.errors import InputError, StageError
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Kind, RequestIO, Slot, Steps, Wait
 from dpfedge.stage.camera.config import LIVE, CameraConfig
 from dpfedge.stage.camera.convert import Converter

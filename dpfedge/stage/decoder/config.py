@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dpfedge.config import check
 from dpfedge.errors import ConfigError, InputError
+from dpfedge.records import dataclass
 from dpfedge.stage.settings import schema_of
 
 __all__ = ["FRAME", "RATE", "SCHEMA", "DecoderConfig"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge.errors import InputError
 from dpfedge.limits import AUDIO_MAX_SECONDS, UTTERANCE_MAX_SAMPLES
+from dpfedge.records import dataclass
 from dpfedge.stage.api import TURN_STRIDE, Kind, Message, Mode, RequestIO, Slot, Steps, Wait
 from dpfedge.stage.decoder.arrivals import Arrivals
 from dpfedge.stage.decoder.buffer import FrameBuffer

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpfedge.backend.api import Array
 from dpfedge.errors import InputError
+from dpfedge.records import dataclass
 
 __all__ = ["CHANNELS_MAX", "ENCODINGS", "RATE_MAX", "RATE_MIN", "Frames", "PcmReader", "SampleFormat", "check_layout"]
 

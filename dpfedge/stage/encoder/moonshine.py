@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from dpfedge.backend.api import Array, Binding, Budget
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Wait
 
 __all__ = ["SAMPLES_MIN", "Moonshine", "Recognition"]

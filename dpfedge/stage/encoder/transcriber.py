@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from dpfedge.backend.api import Array
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Kind, Message, Mode, RequestIO, Steps, Wait
 from dpfedge.stage.encoder.config import EncoderConfig
 from dpfedge.stage.encoder.moonshine import SAMPLES_MIN, Recognition

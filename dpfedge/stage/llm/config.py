@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.config import check
+from dpfedge.records import dataclass
 from dpfedge.stage.llm.sampling import Sampling
 
 __all__ = ["LIVE", "SCHEMA", "LlmConfig"]

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.errors import ContextLengthError
+from dpfedge.records import dataclass
 from dpfedge.stage.llm.cache import common_prefix
 from dpfedge.stage.llm.template import ChatTemplate, check_messages
 from dpfedge.stage.llm.tokenizer import Tokenizer

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from dpfedge.errors import InputError, StageError
+from dpfedge.records import dataclass
 
 __all__ = ["Sampler", "Sampling"]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpfedge.errors import BackendError, DpfError, InputError, RunCancelled, StageError
+from dpfedge.records import dataclass
 from dpfedge.stage.api import TURN_STRIDE, Kind, Message, RequestIO, Steps, Wait
 from dpfedge.stage.failure import describe
 from dpfedge.stage.llm.cache import Place, Pool, Prefix, common_prefix

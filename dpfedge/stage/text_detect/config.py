@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.config import check
 from dpfedge.limits import FRAME_MAX_SIDE, LINES_MAX, LINES_MAX_COLUMNS
+from dpfedge.records import dataclass
 from dpfedge.stage.settings import schema_of
 
 __all__ = ["LIVE", "SCHEMA", "TextDetectConfig"]

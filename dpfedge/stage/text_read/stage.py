@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from dpfedge.backend.api import Array, Budget
 from dpfedge.errors import ModelError
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Kind, Message, RequestIO, Steps, Wait
 from dpfedge.stage.each import Each
 from dpfedge.stage.text_lines import read_lines, rows_of

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpfedge.config import check
+from dpfedge.records import dataclass
 from dpfedge.stage.settings import schema_of
 
 __all__ = ["SCHEMA", "VoiceConfig"]

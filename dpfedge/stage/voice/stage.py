@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dpfedge.backend.api import Array, Budget, Executable
 from dpfedge.binding import BoundModel
 from dpfedge.errors import InputError, ModelError, RunCancelled
 from dpfedge.limits import SPEECH_TEXT_MAX_CHARS
+from dpfedge.records import dataclass
 from dpfedge.stage.api import Kind, Message, Mode, RequestIO, Steps, Wait
 from dpfedge.stage.each import ending
 from dpfedge.stage.voice.clauses import ClauseCutter, ends_sentence
