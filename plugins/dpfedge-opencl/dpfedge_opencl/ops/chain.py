@@ -18,6 +18,7 @@ import numpy as np
 from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.ops.api import Emitting, Facts, Lowering, Node, Value, op
 from dpfedge_opencl.ops.text import C_TYPES, STEPS, VECTOR_DTYPES, compute, known_step, statements
+from dpfedge_opencl.ops.wide import loaded, vector_type
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
 
 __all__ = ["CONTRIBUTED", "ELEMENTWISE", "Chain", "Elementwise", "broadcast", "chain_attrs", "collapse", "result_dtype"]
@@ -127,7 +128,7 @@ class Chain:
         names, shapes, wholes = _parts(node, to)
         rows, inner, strides, modes = collapse(shape, shapes, wholes)
         width = _width(node.attrs["chain"], inner, to.facts)
-        kernel = _kernel(node.attrs["chain"], width, modes, len(rows))
+        kernel = _kernel(node.attrs["chain"], width, modes, len(rows), to.facts.cpu)
         columns, group, items = _split(math.prod(rows), inner, width, to.facts)
         args: list[Tensor | Scalar] = [Tensor(name) for name in (*names, *node.outputs)]
         args += [np.uint32(value) for value in (math.prod(rows), inner, group, columns)]
@@ -222,7 +223,7 @@ def _split(rows: int, inner: int, width: int, facts: Facts) -> tuple[int, int, t
 
 
 @lru_cache(maxsize=1024)
-def _kernel(chain: str, width: int, vectors: tuple[bool, ...], outer: int) -> Kernel:
+def _kernel(chain: str, width: int, vectors: tuple[bool, ...], outer: int, cpu: bool) -> Kernel:
     """The kernel of a chain for one pattern of broadcasting; sizes, strides and places are its arguments."""
     steps, dtypes, results = json.loads(chain)
     count = len(dtypes)
@@ -245,14 +246,15 @@ def _kernel(chain: str, width: int, vectors: tuple[bool, ...], outer: int) -> Ke
         *(_single(index, dtypes[index], width) for index in range(count) if not vectors[index]),
         f"for (uint next = get_global_id(0) * columns; next < end; next += {width}) {{",
         f"const uint c = min(next, inner - {width});" if width > 1 else "const uint c = next;",
-        *(_vector(index, dtypes[index], width) for index in range(count) if vectors[index]),
+        *(_vector(index, dtypes[index], width, cpu) for index in range(count) if vectors[index]),
         *lines,
-        *(_store(f"r{place}", kinds[index], values[index], width) for place, index in enumerate(results)),
+        *(_store(f"r{place}", kinds[index], values[index], width, cpu) for place, index in enumerate(results)),
         "}",
         "}",
     ]  # fmt: skip
     text = "\n".join(body)
-    source = f"{compute(width, text)}\n__kernel void chain({', '.join(arguments)}) {{\n{text}\n}}\n"
+    wide = vector_type("float", width, cpu and width > 1)
+    source = f"{wide}{compute(width, text)}\n__kernel void chain({', '.join(arguments)}) {{\n{text}\n}}\n"
     return Kernel("chain", source)
 
 
@@ -284,8 +286,8 @@ def _single(index: int, kind: str, width: int) -> str:
     return f"const {_ctype(kind, width)} x{index} = {_single_text(index, kind, width)};"
 
 
-def _vector(index: int, kind: str, width: int) -> str:
-    return f"const {_ctype(kind, width)} x{index} = {_vector_text(index, kind, width)};"
+def _vector(index: int, kind: str, width: int, cpu: bool) -> str:
+    return f"const {_ctype(kind, width)} x{index} = {_vector_text(index, kind, width, cpu)};"
 
 
 def _single_text(index: int, kind: str, width: int) -> str:
@@ -297,22 +299,23 @@ def _single_text(index: int, kind: str, width: int) -> str:
     return f"(int{width})(-(int)({value} != 0))" if kind == "bool" else f"(float{width})({value})"
 
 
-def _vector_text(index: int, kind: str, width: int) -> str:
+def _vector_text(index: int, kind: str, width: int, cpu: bool) -> str:
     at = f"m{index} + b{index} + c"
     if kind == "f16":
         return f"vload_half{width if width > 1 else ''}(0, {at})"
     if width == 1:
         return f"*({at})"
-    loaded = f"vload{width}(0, {at})"
-    return f"-convert_int{width}({loaded})" if kind == "bool" else loaded
+    if kind == "bool":
+        return f"-convert_int{width}(vload{width}(0, {at}))"
+    return loaded(width, at, cpu)
 
 
-def _store(name: str, kind: str, value: str, width: int) -> str:
+def _store(name: str, kind: str, value: str, width: int, cpu: bool) -> str:
     at = f"{name} + to + c"
     if kind == "f16":
         return f"vstore_half{width if width > 1 else ''}({value}, 0, {at});"
     if width == 1:
         return f"*({at}) = {value};"
-    return f"vstore{width}(convert_uchar{width}({value} & 1), 0, {at});" if kind == "bool" else (
-        f"vstore{width}({value}, 0, {at});"
-    )  # fmt: skip
+    if kind == "bool":
+        return f"vstore{width}(convert_uchar{width}({value} & 1), 0, {at});"
+    return f"*(__global WIDE *)({at}) = {value};" if cpu else f"vstore{width}({value}, 0, {at});"

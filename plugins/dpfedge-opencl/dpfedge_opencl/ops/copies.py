@@ -12,6 +12,7 @@ import numpy as np
 from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.ops.api import Emitting, Facts
 from dpfedge_opencl.ops.text import UNSIGNED
+from dpfedge_opencl.ops.wide import lanes_of, moved, vector_type
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
 
 __all__ = ["copy", "copy_args"]
@@ -28,7 +29,7 @@ def copy_args(
         parts = max(1, min(facts.compute_units, count // _CPU_ITEM))
         group = -(-count // parts // 16) * 16 or 16
     args: list[Tensor | Scalar] = [Tensor(source), Tensor(target), np.uint64(count), np.uint64(group)]
-    return _kernel(size), args, [-(-count // group)], (1,) if facts.cpu else None
+    return _kernel(size, lanes_of(size, facts), facts.cpu), args, [-(-count // group)], (1,) if facts.cpu else None
 
 
 def copy(to: Emitting, source: str, target: str) -> None:
@@ -38,10 +39,11 @@ def copy(to: Emitting, source: str, target: str) -> None:
         to.launch(*copy_args(source, target, count, DTYPE_BYTES[value.dtype], to.facts))
 
 
-@lru_cache(maxsize=4)
-def _kernel(size: int) -> Kernel:
+@lru_cache(maxsize=16)
+def _kernel(size: int, lanes: int, cpu: bool) -> Kernel:
     kind = UNSIGNED[size]
     return Kernel("copy", f"""
+{vector_type(kind, lanes, cpu)}
 __kernel void copy(__global uchar *from_base, const ulong from_at, __global uchar *to_base, const ulong to_at,
                    const ulong count, const ulong group) {{
     __global const {kind} *from = (__global const {kind} *)(from_base + from_at);
@@ -49,7 +51,7 @@ __kernel void copy(__global uchar *from_base, const ulong from_at, __global ucha
     const ulong start = get_global_id(0) * group;
     const ulong end = min(count, start + group);
     ulong at = start;
-    for (; at + 16 <= end; at += 16) vstore16(vload16(0, from + at), 0, to + at);
+    for (; at + {lanes} <= end; at += {lanes}) {moved(lanes, "from + at", "to + at", cpu)}
     for (; at < end; at++) to[at] = from[at];
 }}
 """)  # fmt: skip

@@ -12,6 +12,7 @@ from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.hostvalues import numpy_dtype
 from dpfedge_opencl.ops.api import Emitting
 from dpfedge_opencl.ops.text import UNSIGNED
+from dpfedge_opencl.ops.wide import lanes_of
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
 
 __all__ = ["fill"]
@@ -31,11 +32,11 @@ def fill(to: Emitting, name: str, value: float) -> None:
         parts = max(1, min(to.facts.compute_units, count // _CPU_ITEM))
         group = -(-count // parts // 16) * 16
     args: list[Tensor | Scalar] = [Tensor(name), np.uint64(pattern), np.uint64(count), np.uint64(group)]
-    to.launch(_kernel(size), args, [-(-count // group)], (1,) if to.facts.cpu else None)
+    to.launch(_kernel(size, lanes_of(size, to.facts)), args, [-(-count // group)], (1,) if to.facts.cpu else None)
 
 
-@lru_cache(maxsize=4)
-def _kernel(size: int) -> Kernel:
+@lru_cache(maxsize=16)
+def _kernel(size: int, lanes: int) -> Kernel:
     kind = UNSIGNED[size]
     return Kernel("fill", f"""
 __kernel void fill(__global uchar *base, const ulong at, const ulong pattern, const ulong count, const ulong group) {{
@@ -44,7 +45,7 @@ __kernel void fill(__global uchar *base, const ulong at, const ulong pattern, co
     const ulong end = min(count, start + group);
     const {kind} one = ({kind})pattern;
     ulong place = start;
-    for (; place + 16 <= end; place += 16) vstore16(({kind}16)(one), 0, to + place);
+    for (; place + {lanes} <= end; place += {lanes}) vstore{lanes}(({kind}{lanes})(one), 0, to + place);
     for (; place < end; place++) to[place] = one;
 }}
 """)  # fmt: skip

@@ -17,6 +17,7 @@ from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import Moving, axis_of, contiguous, need
 from dpfedge_opencl.ops.copies import copy
 from dpfedge_opencl.ops.text import UNSIGNED
+from dpfedge_opencl.ops.wide import lanes_of, moved, vector_type
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
 
 __all__ = ["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"]
@@ -58,15 +59,15 @@ def _launch(to: Emitting, kernel: Kernel, args: Sequence[Tensor | Scalar], items
 
 
 @lru_cache(maxsize=256)
-def _rows_kernel(size: int, index: str, body: str, extra: str, cpu: bool) -> Kernel:
+def _rows_kernel(size: int, index: str, body: str, extra: str, lanes: int, cpu: bool) -> Kernel:
     """A kernel over rows of `inner` elements; `body` makes `from`'s and `to`'s places of a row: `at` and `put`."""
     kind = UNSIGNED[size]
     walk = (
-        "uint c = 0; for (; c + 16 <= inner; c += 16) vstore16(vload16(0, from + at + c), 0, to + put + c);"
+        f"uint c = 0; for (; c + {lanes} <= inner; c += {lanes}) {moved(lanes, 'from + at + c', 'to + put + c', cpu)}"
         " for (; c < inner; c++) to[put + c] = from[at + c];"
         if cpu else "const uint c = get_global_id(1); to[put + c] = from[at + c];"
     )  # fmt: skip
-    source = f"""{_PRELUDE}
+    source = f"""{vector_type(kind, lanes, cpu)}{_PRELUDE}
 __kernel void rows(__global uchar *from_base, const ulong from_at, __global uchar *index_base, const ulong index_at,
                    __global uchar *to_base, const ulong to_at, const uint rows, const uint group,
                    const uint inner{extra}) {{
@@ -93,7 +94,7 @@ def _rows(
     size, index = DTYPE_BYTES[to.value(names[0]).dtype], _INDICES[to.value(names[1]).dtype]
     group, items = _grid(to, rows, inner)
     declared = "".join(f", const uint {name}" for name, _ in extra)
-    kernel = _rows_kernel(size, index, body, declared, to.facts.cpu)
+    kernel = _rows_kernel(size, index, body, declared, lanes_of(size, to.facts), to.facts.cpu)
     args: list[Tensor | Scalar] = [Tensor(name) for name in names]
     args += [np.uint32(value) for value in (rows, group, inner, *(value for _, value in extra))]
     _launch(to, kernel, args, items)

@@ -15,12 +15,13 @@ import numpy as np
 from dpfedge.tensors import DTYPE_BYTES
 from dpfedge_opencl.ops.api import Emitting
 from dpfedge_opencl.ops.text import UNSIGNED
+from dpfedge_opencl.ops.wide import lanes_of, moved, vector_type
 from dpfedge_opencl.plan import Kernel, Scalar, Tensor
 
 __all__ = ["merge", "move"]
 
 _CPU_ITEM = 8192
-_VECTOR = 16
+_COLUMNS = 16  # of one item where it is not a CPU's
 
 
 def move(
@@ -32,7 +33,8 @@ def move(
         return
     axes, rows, inner = merge(tuple(sizes), tuple(steps), tuple(target_steps))
     unit = inner[1] == inner[2] == 1
-    kernel = _kernel(DTYPE_BYTES[dtype], len(axes), unit)
+    size = DTYPE_BYTES[dtype]
+    kernel = _kernel(size, len(axes), unit, lanes_of(size, to.facts), to.facts.cpu)
     group, columns, items = _split(rows, inner[0], to)
     args: list[Tensor | Scalar] = [Tensor(source), Tensor(target)]
     args += [np.int64(start), np.int64(target_start)]
@@ -46,12 +48,12 @@ def move(
 def _split(rows: int, inner: int, to: Emitting) -> tuple[int, int, tuple[int, int]]:
     """(rows of one item, columns of one, the global size)."""
     if not to.facts.cpu:
-        return 1, _VECTOR, (-(-inner // _VECTOR), rows)
+        return 1, _COLUMNS, (-(-inner // _COLUMNS), rows)
     parts = max(1, min(4 * to.facts.compute_units, rows * inner // _CPU_ITEM))
     if rows >= parts:
         group = -(-rows // parts)
         return group, inner, (1, -(-rows // group))
-    columns = -(-inner * rows // parts // _VECTOR) * _VECTOR or _VECTOR
+    columns = -(-inner * rows // parts // _COLUMNS) * _COLUMNS or _COLUMNS
     return 1, columns, (-(-inner // columns), rows)
 
 
@@ -74,7 +76,7 @@ def merge(
 
 
 @lru_cache(maxsize=64)
-def _kernel(size: int, outer: int, unit: bool) -> Kernel:
+def _kernel(size: int, outer: int, unit: bool, lanes: int, cpu: bool) -> Kernel:
     kind = UNSIGNED[size]
     axes = "".join(f", const uint n{axis}, const int s{axis}, const int d{axis}" for axis in range(outer))
     places = "".join(
@@ -82,11 +84,10 @@ def _kernel(size: int, outer: int, unit: bool) -> Kernel:
         for axis in reversed(range(outer))
     )
     inner = f"""uint c = first;
-        for (; c + {_VECTOR} <= end; c += {_VECTOR}) vstore{_VECTOR}(vload{_VECTOR}(0, from + at + c), 0, to + put + c);
-        for (; c + 4 <= end; c += 4) vstore4(vload4(0, from + at + c), 0, to + put + c);
+        for (; c + {lanes} <= end; c += {lanes}) {moved(lanes, "from + at + c", "to + put + c", cpu)}
         for (; c < end; c++) to[put + c] = from[at + c];""" if unit else """
         for (uint c = first; c < end; c++) to[put + (long)c * put_step] = from[at + (long)c * step];"""  # fmt: skip
-    source = f"""
+    source = f"""{vector_type(kind, lanes, cpu)}
 __kernel void move(__global uchar *from_base, const ulong from_at, __global uchar *to_base, const ulong to_at,
                    const long start, const long put_start, const uint rows, const uint inner, const uint group,
                    const uint columns, const int step, const int put_step{axes}) {{
