@@ -22,6 +22,7 @@ from dpfedge_cpu.branches import graphs, hoist, separate
 from dpfedge_cpu.canonical import canonical
 from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
 from dpfedge_cpu.patterns import kernels
+from dpfedge_cpu.products import own_products
 from dpfedge_cpu.session import mapped_errors, runtime, session_options
 
 __all__ = ["has_halves", "lower", "lower_plain"]
@@ -41,6 +42,8 @@ def lower(request: LowerRequest) -> LoweredGraph:
     _name_apart(model)
     separate(model)
     decisions = [(f"optimiser={level}", rule), *kernels(onnx.ModelProto.FromString(request.onnx), model)]
+    if rounded := own_products(model):
+        decisions.append((f"products={rounded}×BlockProduct", "activations in 16 bits, weights read as the package has them"))
     signed = "vnni" in request.features and request.arch.startswith("x86") and request.options.get("rows") != 1
     if signed and sign_weights(model):
         decisions.append(("int8=u8·s8", "vnni adds 8-bit products in 32 bits; without it AVX2 would saturate at 16"))

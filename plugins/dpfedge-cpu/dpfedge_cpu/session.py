@@ -22,6 +22,7 @@ import numpy as np
 from dpfedge.backend.api import Array, Budget, GraphView
 from dpfedge.errors import BackendError, RunCancelled, Unavailable, Unsupported
 from dpfedge.tensors import TensorSpec
+from dpfedge_cpu.kernels import DOMAIN, register
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -39,6 +40,7 @@ __all__ = [
     "session_options",
 ]
 
+_DOMAIN = DOMAIN.encode()
 _SPIN_US = "50"  # waking a worker takes about 20 µs, and a step of a language model has 570 operators
 
 
@@ -118,6 +120,8 @@ def session_options(budget: Budget, *, log_level: int = 3) -> onnxruntime.Sessio
 def graph_options(graph: GraphView, budget: Budget) -> onnxruntime.SessionOptions:
     """The options of a session over `graph`: those all share, the graph's own, and its weights where they lie."""
     options = session_options(budget)
+    if _DOMAIN in bytes(graph.code):
+        register(options)
     for key, value in graph.options.get("session", {}).items():
         options.add_session_config_entry(key, value)
     # a graph may name only the package's sections: without this it could read files of the working directory
