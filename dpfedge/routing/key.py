@@ -9,13 +9,16 @@ from __future__ import annotations
 from dpfedge import _core
 from dpfedge.errors import UsageError
 
-__all__ = ["BITS", "FIELD_MAX_BYTES", "KEY_SEED", "encode", "hash_key", "mark_of", "slot_of"]
+__all__ = ["BITS", "BITS_MAX", "FIELD_MAX_BYTES", "KEY_SEED", "bits_for", "encode", "hash_key", "mark_of", "slot_of"]
 
 KEY_SEED = 0x3159454B54554F52
 """The bytes "ROUTKEY1". A deployment may use a secret one, so that no client can aim at a table slot."""
 FIELD_MAX_BYTES = 120
 BITS = 16
 """Bits of a table slot's number, unless said."""
+BITS_MAX = 22
+
+_BITS_FOR = ((8, BITS), (128, 20))  # up to so many instances; more have BITS_MAX
 
 _HASH_BITS = 64
 
@@ -39,6 +42,15 @@ def slot_of(hash: int, bits: int = BITS) -> int:
     if not 0 <= hash < 1 << _HASH_BITS:
         raise UsageError("a hash has 64 bits", where="hash", found=hash)
     return hash >> (_HASH_BITS - bits)
+
+
+def bits_for(instances: int) -> int:
+    """The bits of a table for up to so many instances, of which none shall have over 1.05 of the mean share.
+
+    16 up to 8 instances, 20 up to 128, 22 for more. Few steps, because a table of other bits is another table: where it
+    takes the place of the old one, nearly every session moves.
+    """
+    return next((bits for most, bits in _BITS_FOR if instances <= most), BITS_MAX)
 
 
 def mark_of(hash: int) -> int:

@@ -230,6 +230,7 @@ class Router:
         indices = [*self.published.entries(), *self.published.departed()]
         self._indices = max(indices, default=-1) + 1
         self.table.build()
+        self.table.find_heirs()
 
     def _now_ms(self) -> int:
         return self._clock() // 1_000_000
@@ -274,7 +275,9 @@ class Router:
             if (member := self._members.get(name)) is not None:  # one that left was packed then
                 self._pack(member.index, member.entry())
         self._sampled.clear()
-        return self.publisher.publish(self.table, self._packed)
+        generation = self.publisher.publish(self.table, self._packed)
+        self.table.find_heirs()  # so that the next failure is decided at once; this one is published
+        return generation
 
     def _pack(self, index: int, entry: Entry) -> None:
         at = index * ENTRY_BYTES

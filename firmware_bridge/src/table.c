@@ -59,6 +59,8 @@ bool dpf_table_init(dpf_table *table, uint32_t bits, uint16_t *slots, dpf_table_
                 (most <= (uint32_t)DPF_TABLE_INSTANCES_MOST);
     if (fits) {
         table->slots = slots; /* one by one: some compilers copy a whole struct by calling memcpy */
+        table->heirs = 0;
+        table->stale = (uint32_t)DPF_ROUTE_NONE;
         table->instances = instances;
         table->logs = logs;
         table->bits = bits;
@@ -112,13 +114,13 @@ static bool beats(const uint64_t *logs, bid *a, bid *b) {
     return won;
 }
 
-/* The largest hash of those from `from` on that weigh the same as the first of them; its index goes to `owner`, and the
+/* The largest hash of those of [from, until) that weigh the same as the first of them; its index goes to `owner`, and the
  * first index of another weight is returned. A loop with nothing else in it is three times as fast. */
-static uint32_t best_of_run(const dpf_table *table, uint32_t slot, uint32_t from, uint64_t *hash, uint32_t *owner) {
+static uint32_t best_of_run(const dpf_table *table, uint32_t slot, uint32_t from, uint32_t until, uint64_t *hash, uint32_t *owner) {
     const dpf_table_instance *instances = table->instances;
     uint32_t weight = instances[from].weight, best = from, i = from;
     uint64_t highest = 0u;
-    for (; (i < table->count) && (instances[i].weight == weight); i++) {
+    for (; (i < until) && (instances[i].weight == weight); i++) {
         uint64_t one = dpf_table_hash(instances[i].seed, slot);
         best = (one > highest) ? i : best;
         highest = (one > highest) ? one : highest;
@@ -128,16 +130,18 @@ static uint32_t best_of_run(const dpf_table *table, uint32_t slot, uint32_t from
     return i;
 }
 
-static uint16_t decide(const dpf_table *table, uint32_t slot) {
+/* Who is best at a slot, leaving out the instance `without`, which DPF_ROUTE_NONE is not. */
+static uint16_t decide(const dpf_table *table, uint32_t slot, uint32_t without) {
     bid best = {0u, 0u, 0u};
     uint32_t owner = (uint32_t)DPF_ROUTE_NONE, i = 0u;
     while (i < table->count) {
         bid one = {0u, 0u, table->instances[i].weight};
         uint32_t candidate = i;
-        if (one.weight == 0u) {
+        if ((one.weight == 0u) || (i == without)) {
             i++;
         } else {
-            i = best_of_run(table, slot, i, &one.hash, &candidate);
+            uint32_t until = ((i < without) && (without < table->count)) ? without : table->count;
+            i = best_of_run(table, slot, i, until, &one.hash, &candidate);
             if ((owner == (uint32_t)DPF_ROUTE_NONE) || beats(table->logs, &one, &best)) {
                 best.hash = one.hash; /* one by one, as in dpf_table_init */
                 best.cost = one.cost;
@@ -149,53 +153,139 @@ static uint16_t decide(const dpf_table *table, uint32_t slot) {
     return (uint16_t)owner;
 }
 
+static void set_heir(dpf_table *table, uint32_t slot, uint32_t heir) {
+    if (table->heirs != 0) table->heirs[slot] = (uint16_t)heir;
+}
+
+static uint32_t heir_of(const dpf_table *table, uint32_t slot) {
+    return (table->heirs != 0) ? table->heirs[slot] : (uint32_t)DPF_ROUTE_NONE;
+}
+
 void dpf_table_build_part(dpf_table *table, uint32_t from, uint32_t until) {
-    for (uint32_t slot = from; slot < until; slot++) table->slots[slot] = decide(table, slot);
+    for (uint32_t slot = from; slot < until; slot++) {
+        table->slots[slot] = decide(table, slot, (uint32_t)DPF_ROUTE_NONE);
+        set_heir(table, slot, (uint32_t)DPF_ROUTE_NONE);
+    }
 }
 
 void dpf_table_build(dpf_table *table) {
     dpf_table_build_part(table, 0u, UINT32_C(1) << table->bits);
 }
 
-/* Every slot that the instance wins at its new, larger weight. */
+void dpf_table_use_heirs(dpf_table *table, uint16_t *heirs) {
+    table->heirs = heirs;
+    table->stale = (uint32_t)DPF_ROUTE_NONE;
+    for (uint32_t slot = 0u; slot < (UINT32_C(1) << table->bits); slot++) set_heir(table, slot, (uint32_t)DPF_ROUTE_NONE);
+}
+
+/* The bid of an instance for a slot; `mixed` is dpf_xxh64_round(0, slot), the part of the hash that no seed is in. */
+static inline bid bid_of(const dpf_table *table, uint32_t index, uint64_t mixed) {
+    const dpf_table_instance *one = &table->instances[index];
+    uint64_t hash = dpf_xxh64_turn((one->seed + DPF_XXH64_5 + 8u) ^ mixed, 27u) * DPF_XXH64_1 + DPF_XXH64_4;
+    return (bid){dpf_xxh64_end(hash), 0u, one->weight};
+}
+
+/* Every slot that the instance wins at its new, larger weight. Who had it is its heir. */
 static uint32_t gain(dpf_table *table, uint32_t index) {
-    const dpf_table_instance *mine = &table->instances[index];
     uint32_t moved = 0u, slots = UINT32_C(1) << table->bits;
     for (uint32_t slot = 0u; slot < slots; slot++) {
-        uint32_t owner = table->slots[slot];
-        if (owner != index) {
-            bool won = owner == (uint32_t)DPF_ROUTE_NONE;
-            if (!won) {
-                const dpf_table_instance *other = &table->instances[owner];
-                bid a = {dpf_table_hash(mine->seed, slot), 0u, mine->weight};
-                bid b = {dpf_table_hash(other->seed, slot), 0u, other->weight};
-                won = beats(table->logs, &a, &b);
-            }
-            if (won) {
-                table->slots[slot] = (uint16_t)index;
-                moved++;
-            }
+        uint32_t owner = table->slots[slot], heir = heir_of(table, slot);
+        uint64_t mixed = dpf_xxh64_round(0u, slot);
+        bid mine = bid_of(table, index, mixed), first = {0u, 0u, 0u}, second = {0u, 0u, 0u};
+        if (owner != (uint32_t)DPF_ROUTE_NONE) first = bid_of(table, owner, mixed);
+        if (heir != (uint32_t)DPF_ROUTE_NONE) second = bid_of(table, heir, mixed);
+        if (owner == index) {
+            /* it stays the best, and its heir the best of the others */
+        } else if ((owner == (uint32_t)DPF_ROUTE_NONE) || beats(table->logs, &mine, &first)) {
+            table->slots[slot] = (uint16_t)index;
+            set_heir(table, slot, owner);
+            moved++;
+        } else if ((heir != (uint32_t)DPF_ROUTE_NONE) && (heir != index) && beats(table->logs, &mine, &second)) {
+            set_heir(table, slot, index);
+        } else {
+            /* neither first nor second there, or the second already */
         }
     }
     return moved;
 }
 
-/* Every slot of the instance, decided again at its new, smaller weight. */
+static bool wins(const dpf_table *table, uint32_t slot, uint32_t one, uint32_t other) {
+    uint64_t mixed = dpf_xxh64_round(0u, slot);
+    bid a = bid_of(table, one, mixed), b = bid_of(table, other, mixed);
+    return beats(table->logs, &a, &b);
+}
+
+/* A slot of the instance at its new, smaller weight: its heir's where that one is better now. Whether it moved. */
+static bool lose_slot(dpf_table *table, uint32_t slot, uint32_t index) {
+    uint32_t heir = heir_of(table, slot);
+    bool known = heir != (uint32_t)DPF_ROUTE_NONE;
+    if (!known) {
+        table->slots[slot] = decide(table, slot, (uint32_t)DPF_ROUTE_NONE);
+    } else if ((table->instances[index].weight == 0u) || wins(table, slot, heir, index)) {
+        table->slots[slot] = (uint16_t)heir;
+        set_heir(table, slot, (uint32_t)DPF_ROUTE_NONE);
+    } else {
+        /* it stays the best, and its heir the best of the others */
+    }
+    return table->slots[slot] != index;
+}
+
+/* Whether one of four owners, a word of them, is that one: the zero-byte test of Mycroft (1987), of 16 bits. */
+static bool among(uint64_t four, uint64_t one) {
+    uint64_t differ = four ^ one;
+    return ((differ - UINT64_C(0x0001000100010001)) & ~differ & UINT64_C(0x8000800080008000)) != 0u;
+}
+
+static uint64_t four_of(const uint16_t *owners) {
+    return *(const dpf_any64 *)(const void *)owners;
+}
+
+/* Every slot of the instance, decided again at its new, smaller weight. Where it is the heir, another may be now: that
+ * waits, for no lookup needs it. */
 static uint32_t lose(dpf_table *table, uint32_t index) {
+    const uint64_t pattern = index * UINT64_C(0x0001000100010001);
     uint32_t moved = 0u, slots = UINT32_C(1) << table->bits;
-    for (uint32_t slot = 0u; slot < slots; slot++) {
-        if (table->slots[slot] == index) {
-            table->slots[slot] = decide(table, slot);
-            if (table->slots[slot] != index) moved++;
+    for (uint32_t first = 0u; first < slots; first += 4u) {
+        bool here = among(four_of(table->slots + first), pattern);
+        for (uint32_t slot = first; (slot < first + 4u) && here; slot++) {
+            if (table->slots[slot] == index) moved += lose_slot(table, slot, index) ? 1u : 0u;
         }
     }
+    table->stale = (table->heirs != 0) ? index : (uint32_t)DPF_ROUTE_NONE;
     return moved;
+}
+
+/* The rest of `lose`, before anything else looks at the heirs. */
+static void settle(dpf_table *table) {
+    const uint64_t pattern = table->stale * UINT64_C(0x0001000100010001);
+    uint32_t slots = (table->stale != (uint32_t)DPF_ROUTE_NONE) ? UINT32_C(1) << table->bits : 0u;
+    for (uint32_t first = 0u; first < slots; first += 4u) {
+        bool here = among(four_of(table->heirs + first), pattern);
+        for (uint32_t slot = first; (slot < first + 4u) && here; slot++) {
+            if (table->heirs[slot] == table->stale) set_heir(table, slot, (uint32_t)DPF_ROUTE_NONE);
+        }
+    }
+    table->stale = (uint32_t)DPF_ROUTE_NONE;
 }
 
 static uint32_t weigh(dpf_table *table, uint32_t index, uint32_t weight) {
     uint32_t before = table->instances[index].weight;
+    settle(table);
     table->instances[index].weight = weight;
     return (weight > before) ? gain(table, index) : ((weight < before) ? lose(table, index) : 0u);
+}
+
+uint32_t dpf_table_find_heirs(dpf_table *table, uint32_t from, uint32_t until) {
+    uint32_t found = 0u;
+    settle(table);
+    for (uint32_t slot = from; (slot < until) && (table->heirs != 0); slot++) {
+        uint32_t owner = table->slots[slot];
+        if ((table->heirs[slot] == (uint16_t)DPF_ROUTE_NONE) && (owner != (uint32_t)DPF_ROUTE_NONE)) {
+            table->heirs[slot] = decide(table, slot, owner);
+            if (table->heirs[slot] != (uint16_t)DPF_ROUTE_NONE) found++;
+        }
+    }
+    return found;
 }
 
 bool dpf_table_weigh(dpf_table *table, uint32_t index, uint32_t weight, uint32_t *moved) {

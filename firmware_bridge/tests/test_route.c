@@ -61,6 +61,61 @@ static uint64_t seed_of(uint32_t i) {
     return dpf_table_seed(name, golden_name(name, i));
 }
 
+/* Whoever is said to be an heir owns the slot in the table that a full build makes without its owner. */
+static void check_heirs(const dpf_table *table, dpf_table *whole) {
+    for (uint32_t out = 0; out < table->count; out++) {
+        for (uint32_t k = 0; k < table->count; k++) {
+            if (table->instances[k].used) {
+                CHECK(dpf_table_note(whole, k, table->instances[k].seed, k == out ? 0 : table->instances[k].weight));
+            }
+        }
+        dpf_table_build(whole);
+        for (uint32_t s = 0; s < 1 << SMALL; s++) {
+            if (table->slots[s] == out && table->heirs[s] != DPF_ROUTE_NONE && table->heirs[s] != table->stale) CHECK(table->heirs[s] == whole->slots[s]);
+        }
+    }
+}
+
+static uint32_t unknown(const dpf_table *table) {
+    uint32_t found = 0;
+    for (uint32_t s = 0; s < 1 << SMALL; s++) found += table->heirs[s] == DPF_ROUTE_NONE;
+    return found;
+}
+
+/* Random changes with heirs that are found now and then: each is the right one at every moment, and the table the same as
+ * without them. */
+static void heirs(void) {
+    static const uint32_t weights[] = {0, 0, 1, 1, 1, 1, 2, 7, 100, 65535};
+    uint16_t slots[1 << SMALL], next[1 << SMALL], plain[1 << SMALL], full[1 << SMALL];
+    dpf_table_instance instances[FEW], others[FEW], all[FEW];
+    dpf_table table, without, whole;
+    uint64_t state = 88172645463325252u;
+    uint32_t moved, expected, kept = 0;
+    CHECK(dpf_table_init(&table, SMALL, slots, instances, FEW, memory.logs));
+    CHECK(dpf_table_init(&without, SMALL, plain, others, FEW, memory.logs));
+    CHECK(dpf_table_find_heirs(&without, 0, 1 << SMALL) == 0);
+    dpf_table_use_heirs(&table, next);
+    CHECK(unknown(&table) == 1 << SMALL);
+    for (uint32_t round = 0; round < 4000; round++) {
+        uint32_t i = (uint32_t)(next_random(&state) % FEW), weight = weights[next_random(&state) % 10];
+        uint64_t seed = seed_of(next_random(&state) % 16 == 0 ? i + FEW : i);
+        bool put = dpf_table_put(&table, i, seed, weight, &moved);
+        CHECK(put == dpf_table_put(&without, i, seed, weight, &expected) && moved == expected);
+        CHECK(memcmp(slots, plain, sizeof slots) == 0);
+        CHECK(dpf_table_init(&whole, SMALL, full, all, FEW, memory.logs));
+        check_heirs(&table, &whole);
+        kept += (1 << SMALL) - unknown(&table);
+        if (next_random(&state) % 3 == 0) {
+            CHECK(dpf_table_find_heirs(&table, 0, 0) == 0 && table.stale == DPF_ROUTE_NONE);
+            uint32_t before = unknown(&table), found = dpf_table_find_heirs(&table, 0, 1 << SMALL);
+            CHECK(unknown(&table) == before - found && memcmp(slots, plain, sizeof slots) == 0);
+        }
+    }
+    CHECK(kept > 200000); /* not just because none was ever known */
+    dpf_table_build(&table);
+    CHECK(unknown(&table) == 1 << SMALL);
+}
+
 /* Random weights, joins, leaves and renames: always the table of a full build, and nothing moves between the others. */
 static void changes(void) {
     static const uint32_t weights[] = {0, 1, 1, 1, 2, 7, 100, 65535};
@@ -222,6 +277,7 @@ int main(void) {
     lengths();
     hashes();
     changes();
+    heirs();
     refusals();
     maps();
     readers();

@@ -24,15 +24,18 @@ typedef struct dpf_table_instance {
     uint32_t used;   /* 0: no instance has this index */
 } dpf_table_instance;
 
-/* `slots`: 2^bits owners. `instances`: room for `most`, of which the first `count` are in use or were. `logs`: from
+/* `slots`: 2^bits owners. `heirs`: NULL, or for each slot the best of the others, who gets it when its owner leaves;
+ * DPF_ROUTE_NONE: not known. `instances`: room for `most`, of which the first `count` are in use or were. `logs`: from
  * dpf_table_logs, shared by all tables. */
 typedef struct dpf_table {
     uint16_t *slots;
+    uint16_t *heirs;
     dpf_table_instance *instances;
     const uint64_t *logs;
     uint32_t bits;
     uint32_t count;
     uint32_t most;
+    uint32_t stale; /* the instance whose smaller weight the heirs do not know of yet; DPF_ROUTE_NONE: none */
 } dpf_table;
 
 #ifdef __cplusplus
@@ -56,6 +59,14 @@ static inline uint64_t dpf_table_hash(uint64_t seed, uint32_t slot) {
 /* An empty table over the caller's memory; false when `bits` or `most` is out of range. Nobody serves any slot. */
 bool dpf_table_init(dpf_table *table, uint32_t bits, uint16_t *slots, dpf_table_instance *instances, uint32_t most,
                     const uint64_t *logs);
+
+/* Gives a table the memory for 2^bits heirs, none of them known yet. An instance that leaves then costs one look at each
+ * slot; without them each of its slots is decided anew over all instances. */
+void dpf_table_use_heirs(dpf_table *table, uint16_t *heirs);
+
+/* Finds the heirs of the slots [from, until) that a change made unknown: after its publication, which need not wait for it.
+ * No owner changes. How many it found. Nothing without dpf_table_use_heirs. */
+uint32_t dpf_table_find_heirs(dpf_table *table, uint32_t from, uint32_t until);
 
 /* The index of the instance with that seed, or DPF_ROUTE_NONE. */
 uint32_t dpf_table_index(const dpf_table *table, uint64_t seed);

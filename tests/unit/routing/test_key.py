@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpfedge import _core
 from dpfedge.errors import UsageError
-from dpfedge.routing.key import KEY_SEED, encode, hash_key, mark_of, slot_of
+from dpfedge.routing.key import KEY_SEED, bits_for, encode, hash_key, mark_of, slot_of
 
 ROOT = Path(__file__).parents[3]
 IDS = st.binary(max_size=120)
@@ -112,3 +112,11 @@ def test_slot_of__is_the_top_of_the_hash() -> None:
     assert mark_of(0) == 1
     with pytest.raises(UsageError, match="64 bits"):
         slot_of(1 << 64)
+
+
+@pytest.mark.parametrize(
+    ("instances", "bits"), [(0, 16), (1, 16), (8, 16), (9, 20), (128, 20), (129, 22), (1024, 22), (65535, 22)]
+)
+def test_bits_for__a_number_of_instances(instances: int, bits: int) -> None:
+    """In three steps."""
+    assert bits_for(instances) == bits

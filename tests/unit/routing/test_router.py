@@ -167,6 +167,18 @@ def test_assign__moves_what_changed_only() -> None:
     assert {router.route("m", f"u{n}", 0).instance for n in range(50)} == {"b", "c"}
 
 
+def test_router__knows_the_heirs_of_what_it_published(tmp_path: Path) -> None:
+    """After each change, and after a restart: the next failure needs no decision."""
+    with Publisher(tmp_path / "table", bits=BITS, capacity=8) as publisher:
+        router = _router(publisher=publisher)
+        router.assign([Instance("a"), Instance("b", 2), Instance("c")])
+        assert router.table.find_heirs() == 0
+        router.sample("c", FATAL)
+        assert router.table.find_heirs() == 0
+    with Publisher(tmp_path / "table", bits=BITS, capacity=8) as publisher:
+        assert _router(publisher=publisher).table.find_heirs() == 0
+
+
 def test_router__restart_moves_nothing(tmp_path: Path) -> None:
     """It begins with what was published, health included."""
     with Publisher(tmp_path / "table", bits=BITS, capacity=8) as publisher:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from dpfedge import _core
 from dpfedge.errors import NoInstance, UsageError
 from dpfedge.routing.instances import Instance
+from dpfedge.routing.key import bits_for
 from dpfedge.routing.table import NONE, Table, ranking
 
 BITS = 6
@@ -175,6 +176,38 @@ def test_weigh__one_of_128_fails(name: Name) -> None:
     assert table.digest() == 0xA2279ABD10B6BE88
     assert table.weigh(77, 1) == moved
     assert table.digest() == whole
+
+
+@pytest.mark.parametrize("count", [8, 128])
+def test_table__of_bits_for_its_instances_has_even_shares(name: Name, count: int) -> None:
+    """None has over 1.05 of the mean, so no failure moves more: of 128 not 0.82 %."""
+    bits = bits_for(count)
+    shares = Table.of([Instance(name(i)) for i in range(count)], bits).shares(count)
+    assert sum(shares) == 1 << bits
+    assert max(shares) <= 1.05 * (1 << bits) / count
+
+
+def test_find_heirs__decide_nothing_else(name: Name) -> None:
+    """With heirs and without, a row of changes makes one table; nothing is left to find after it was found."""
+    instances = [Instance(name(i), 1 + i % 3) for i in range(12)]
+    found, never = Table.of(instances, 12), Table.of(instances, 12)
+    assert found.find_heirs() == 1 << 12
+    for index, weight in [(3, 0), (7, 0), (3, 2), (5, 1), (0, 9), (7, 1), (5, 0), (0, 0)]:
+        assert found.weigh(index, weight) == never.weigh(index, weight)
+        assert found.digest() == never.digest()
+        if index != 7:
+            found.find_heirs()
+            assert found.find_heirs() == 0
+    found.build()
+    assert found.find_heirs() == 1 << 12
+    assert found.digest() == never.digest()
+
+
+def test_find_heirs__of_one_instance() -> None:
+    """Nobody would get its slots."""
+    table = Table.of(_instances([1]), BITS)
+    assert table.find_heirs() == 0
+    assert table.weigh(0, 0) == 1 << BITS
 
 
 def test_lookup__is_the_owner_of_the_slot(name: Name) -> None:
