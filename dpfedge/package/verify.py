@@ -72,11 +72,12 @@ def known_check(check: str) -> None:
 
 
 def check_content(package: Package, only: Callable[[Section], bool], *, given_up: Callable[[], bool] = bool) -> None:
-    """The rest of the full check of a package opened fast, for the sections that `only` chooses.
+    """The start check of a package opened fast (FORMAT.md): padding, and SHA-256 of the sections that `only` chooses.
 
     PackageError as soon as `given_up` says that nobody wants to know any more.
     """
-    check_sections(package.fileno(), package.header, package.manifest, package.path, only=only, given_up=given_up)
+    file, parts = package.fileno(), (package.header, package.manifest, package.path)
+    check_sections(file, *parts, only=only, given_up=given_up, both=False)
 
 
 @lru_cache(maxsize=4)

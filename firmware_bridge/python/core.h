@@ -131,6 +131,7 @@ bool core_add_rights(PyObject *module);
 bool core_add_signals(PyObject *module);
 bool core_add_layout(PyObject *module);
 bool core_add_route(PyObject *module);
+bool core_add_sha256(PyObject *module);
 PyTypeObject *core_add_type(PyObject *module, PyType_Spec *spec);
 
 PyObject *core_bell_new(ArenaObject *arena, uint32_t index);

@@ -98,7 +98,8 @@ PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
     bool ready = load_errors() && core_add_arena(module) && core_add_ports(module) && core_add_rights(module) &&
-                 core_add_signals(module) && core_add_layout(module) && core_add_route(module);
+                 core_add_signals(module) && core_add_layout(module) && core_add_route(module) &&
+                 core_add_sha256(module);
     if (ready && pthread_atfork(NULL, NULL, in_child) != 0) {
         PyErr_NoMemory();
         ready = false;

@@ -78,6 +78,46 @@ static void test_sha256(void) {
     check_hex(digest, DPF_SHA256_BYTES, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+/* With instructions, alone and side by side, as without: lengths around every edge of a block, added in two pieces. */
+static void test_sha256_lanes(void) {
+    static unsigned char bytes[2][1024];
+    for (uint32_t i = 0; i < sizeof bytes; i++) bytes[i / 1024][i % 1024] = (unsigned char)(i * 167 + i / 251);
+    if (!dpf_sha256_has_lanes()) return;
+    for (uint32_t nbytes = 0; nbytes <= 300; nbytes++) {
+        for (uint32_t first = 0; first <= nbytes; first += nbytes < 64 ? 1 : 63) {
+            unsigned char wanted[DPF_SHA256_BYTES], found[DPF_SHA256_BYTES];
+            dpf_sha256 sha256;
+            sha256_of(bytes[0], nbytes, wanted);
+            dpf_sha256_begin(&sha256);
+            dpf_sha256_add_lane(&sha256, bytes[0], first);
+            dpf_sha256_add_lane(&sha256, bytes[0] + first, nbytes - first);
+            dpf_sha256_end(&sha256, found);
+            CHECK(memcmp(wanted, found, sizeof wanted) == 0);
+        }
+    }
+    for (uint32_t nbytes = 0; nbytes + 64 <= 1024; nbytes++) {
+        dpf_sha256 lane[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            dpf_sha256_begin(&lane[i]);
+            dpf_sha256_add_lane(&lane[i], bytes[i], 64 * i);
+        }
+        bool added = dpf_sha256_add_lanes(&lane[0], bytes[0], &lane[1], bytes[1] + 64, nbytes);
+        CHECK(added == (nbytes % 64 == 0));
+        for (uint32_t i = 0; added && i < 2; i++) {
+            unsigned char wanted[DPF_SHA256_BYTES], found[DPF_SHA256_BYTES];
+            sha256_of(bytes[i], 64 * i + nbytes, wanted);
+            dpf_sha256_end(&lane[i], found);
+            CHECK(memcmp(wanted, found, sizeof wanted) == 0);
+        }
+    }
+    dpf_sha256 odd, even;
+    dpf_sha256_begin(&odd);
+    dpf_sha256_begin(&even);
+    dpf_sha256_add_lane(&odd, bytes[0], 1);
+    CHECK(!dpf_sha256_add_lanes(&odd, bytes[0], &even, bytes[1], 64) && odd.nbytes == 1 && even.nbytes == 0);
+    CHECK(!dpf_sha256_add_lanes(&even, bytes[1], &odd, bytes[0], 64) && odd.nbytes == 1 && even.nbytes == 0);
+}
+
 /* Made with the reference implementation over bytes i * 167 + 13; every recipe at both of its ends. */
 static void test_xxh3(void) {
     static const struct {
@@ -374,6 +414,7 @@ int main(int count, char **arguments) {
     unsigned char *smallest = read_file(arguments[1], "smallest.dpfbin", &smallest_bytes);
     unsigned char *with_signatures = read_file(arguments[1], "signed.dpfbin", &signed_bytes);
     test_sha256();
+    test_sha256_lanes();
     test_xxh3();
     test_signed(with_signatures, signed_bytes);
     read_tiny(tiny, nbytes);

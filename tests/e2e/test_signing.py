@@ -156,7 +156,7 @@ def test_other_verbs__refuse_too(unsigned: Path, verb: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [("weights", "section is damaged, its XXH3-128 differs"), ("graph", "section is damaged")]
+    ("kind", "says"), [("weights", "section is damaged, its SHA-256 differs"), ("graph", "section is damaged")]
 )
 def test_serve__other_bytes_than_those_that_were_signed_are_refused(
     voice_package: Path, folder: Path, kind: str, says: str

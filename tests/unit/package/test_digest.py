@@ -8,14 +8,18 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xxhash
 
-from dpfedge.errors import FormatError
+from dpfedge._core import Sha256
+from dpfedge.errors import DigestError, FormatError
 from dpfedge.package import PackageWriter, digest, open_package
 from dpfedge.package.layout import unpack_header
+from dpfedge.package.verify import check_content
 
 
 def test_hasher__in_pieces() -> None:
@@ -33,10 +37,62 @@ def test_hasher__canonical_form() -> None:
     assert digest.Hasher().digests()[0].hex() == "99aa06d3014798d86001c324468d497f"
 
 
-def test_check_sections__several_chunks(package_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sections larger than one chunk are read to their end."""
+@pytest.fixture(params=[1, 2], ids=["one lane", "two lanes"])
+def lanes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor without and with instructions for SHA-256."""
+    if request.param > 1 and not Sha256.has_lanes():
+        pytest.skip("this processor has no SHA-256 instructions")
+    monkeypatch.setattr(digest, "_LANES", request.param)
+
+
+SIZES = (0, 1, 63, 64, 65, 999, 1000, 1001, 5000, 64 * 20, 7)
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> Path:
+    """A package whose sections end anywhere in a block and in a chunk."""
+    path = tmp_path / "uneven.dpfbin"
+    with PackageWriter(path, name="uneven", version="1") as writer:
+        for index, size in enumerate(SIZES):
+            writer.add(f"s{index}", "weights", bytes((index + place) % 251 for place in range(size)))
+        writer.finish({})
+    return path
+
+
+@pytest.mark.usefixtures("lanes")
+@pytest.mark.parametrize("chunk", [64, 1000, digest.CHUNK_BYTES])
+def test_check_sections__several_chunks(uneven: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Sections larger than one chunk are read to their end, alone and side by side."""
+    monkeypatch.setattr(digest, "CHUNK_BYTES", chunk)
+    open_package(uneven, check="full").close()
+
+
+@pytest.mark.usefixtures("lanes")
+@pytest.mark.parametrize("check", ["full", "start"])
+@pytest.mark.parametrize("index", range(1, len(SIZES)))
+def test_check_sections__last_byte(uneven: Path, monkeypatch: pytest.MonkeyPatch, check: str, index: int) -> None:
+    """A section whose last byte changed is named, by either check, with the digest that differs."""
     monkeypatch.setattr(digest, "CHUNK_BYTES", 1000)
-    open_package(package_file, check="full").close()
+    with open_package(uneven, check="fast") as package:
+        section = package.manifest.sections[index]
+        with uneven.open("r+b") as file:
+            file.seek(section.end - 1)
+            file.write(bytes([255]))
+        name = "XXH3-128" if check == "full" else "SHA-256"
+        run = open_package if check == "full" else lambda _: check_content(package, lambda section: True)
+        with pytest.raises(DigestError, match=f"section 's{index}'.* its {name} differs"):
+            run(uneven)
+
+
+def test_check_sections__start_check_takes_no_second_digest(
+    change_manifest: Callable[[Callable[[dict[str, Any]], object]], Path],
+) -> None:
+    """A wrong XXH3-128 in the manifest is found by the full check only."""
+    path = change_manifest(lambda manifest: manifest["sections"][0].update(xxh3=bytes(16)))
+    with pytest.raises(DigestError, match="XXH3-128 differs"):
+        open_package(path)
+    with open_package(path, check="fast") as package:
+        check_content(package, lambda section: True)
 
 
 def test_check_sections__file_cut_meanwhile(package_file: Path) -> None:
@@ -45,7 +101,7 @@ def test_check_sections__file_cut_meanwhile(package_file: Path) -> None:
         header = unpack_header(file.read(128), "f")
         file.truncate(65536 + 100)
 
-        with pytest.raises(FormatError, match="byte 65636: the file was cut while it was read"):
+        with pytest.raises(FormatError, match=r"byte \d{5,6}: the file was cut while it was read"):
             digest.check_sections(file.fileno(), header, package.manifest, package_file)
 
 

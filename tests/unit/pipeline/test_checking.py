@@ -49,7 +49,7 @@ def test_checking__names_damaged_weights(path: Path) -> None:
     """Nobody may be answered."""
     with flip(path, "weights") as package:
         checking = Checking(package)
-        with pytest.raises(DigestError, match=r"section 'weights', bytes .*: section is damaged, its XXH3-128 differs"):
+        with pytest.raises(DigestError, match=r"section 'weights', bytes .*: section is damaged, its SHA-256 differs"):
             checking.wait()
         assert not checking.passed
         checking.stop()
