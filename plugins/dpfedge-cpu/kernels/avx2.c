@@ -6,7 +6,12 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#pragma GCC target("avx2,fma,f16c")
+#include <math.h>
+#include <string.h>
+
+#include "target.h"
+
+DPF_TARGET("avx2,fma,f16c")
 #include "round.h"
 
 /* Half a chunk of codes as `vectors` of 16-bit integers. */
@@ -121,4 +126,5 @@ static void round_rows(const float *x, size_t columns, unsigned bits, float shar
 }
 
 const dpf_blocks_form dpf_blocks_avx2 = {"avx2", round_rows, multiply};
+DPF_TARGET_END
 #endif

@@ -6,7 +6,12 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
+#include <math.h>
+#include <string.h>
+
+#include "target.h"
+
+DPF_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
 #include "round.h"
 
 /* Bytes of codes that are asked for before they are needed; half of that, or none, is slower by up to a half. */
@@ -235,4 +240,5 @@ static void round_rows(const float *x, size_t columns, unsigned bits, float shar
 }
 
 const dpf_blocks_form dpf_blocks_avx512 = {"avx512-vnni", round_rows, multiply};
+DPF_TARGET_END
 #endif
