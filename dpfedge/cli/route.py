@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedge.cli import route_fingerprint, route_kernel
 from dpfedge.errors import NoInstance, UsageError
-from dpfedge.routing.key import BITS, encode, hash_key, mark_of, slot_of
+from dpfedge.routing.key import BITS, BITS_MAX, bits_for, encode, hash_key, mark_of, slot_of
 
 if TYPE_CHECKING:
     from dpfedge.routing.instances import Instance
@@ -37,6 +37,7 @@ nobody publishes one it looks at this machine's devices, once, and says so. The 
 `attach` needs CAP_BPF and CAP_NET_ADMIN and Linux 5.15; without
 them it says so, and clients route in user space by the same table. See `firmware_bridge/ebpf/README.md`."""
 
+_AUTO = "auto"
 _SHOWN = 20  # differences that are printed; `--json` has all
 
 
@@ -58,7 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--instances", type=Path, metavar="FILE", help="make a table of these")
     source.add_argument("--table", type=Path, metavar="FILE", help="a published table (default: this host's)")
     table.add_argument("--instances", type=Path, required=True, metavar="FILE", help="JSON: [{name, weight}, …]")
-    table.add_argument("--bits", default=str(BITS), metavar="B", help=f"2**B table slots (default: {BITS})")
+    table.add_argument(
+        "--bits", default=str(BITS), metavar="B",
+        help=f"2**B table slots (default: {BITS}), or auto: by the number of instances, as `attach` makes it",
+    )  # fmt: skip
+    explain.add_argument(
+        "--bits", default=_AUTO, metavar="B", help="of --instances: 2**B table slots (default: auto, as `attach`)"
+    )
     replay.add_argument("log", type=Path, metavar="LOG", help="what a router wrote")
     route_fingerprint.add_action(actions)
     route_kernel.add_actions(actions)
@@ -78,18 +85,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _session(args: argparse.Namespace) -> tuple[bytes, bytes, int]:
     # the bytes that were typed, whatever the terminal's encoding
-    return os.fsencode(args.model), os.fsencode(args.user), _whole("--session-ms", args.session_ms, 0, (1 << 64) - 1)
+    began = route_kernel.whole("--session-ms", args.session_ms, 0, (1 << 64) - 1)
+    return os.fsencode(args.model), os.fsencode(args.user), began
 
 
-def _bits(args: argparse.Namespace) -> int:
-    return _whole("--bits", args.bits, 4, 22)
-
-
-def _whole(option: str, text: str, least: int, most: int) -> int:
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else -1
-    if not least <= number <= most:
-        raise UsageError("a whole number is wanted", where=option, found=repr(text), allowed=f"{least}..{most}")
-    return number
+def _bits(args: argparse.Namespace, instances: Sequence[Instance] | None = None) -> int:
+    if instances is not None and args.bits == _AUTO:
+        return bits_for(len(instances))
+    return route_kernel.whole("--bits", args.bits, 4, BITS_MAX)
 
 
 def _print(args: argparse.Namespace, figures: dict[str, Any], lines: Sequence[str]) -> None:
@@ -111,7 +114,8 @@ def _table(args: argparse.Namespace) -> int:
     from dpfedge.routing.instances import read_instances
     from dpfedge.routing.table import Table
 
-    instances, bits = read_instances(args.instances), _bits(args)
+    instances = read_instances(args.instances)
+    bits = _bits(args, instances)
     table = Table.of(instances, bits)
     shares = table.shares(len(instances))
     rows = [
@@ -136,13 +140,15 @@ def _explain(args: argparse.Namespace) -> int:
     from dpfedge.routing.publication import Published
 
     session = _session(args)
+    if args.instances is None and args.bits != _AUTO:
+        raise UsageError("a published table has its bits", where="--bits", allowed="together with --instances")
     if args.instances is not None:
         from dpfedge.routing.instances import read_instances
 
+        instances = read_instances(args.instances)
         # nobody sampled them: an instance of a file is taken at its word
-        figures = _of_instances(read_instances(args.instances), hash_key(*session), {}) | {
-            "source": str(args.instances)
-        }
+        figures = _of_instances(instances, hash_key(*session), {}, _bits(args, instances))
+        figures |= {"source": str(args.instances)}
     elif (path := _table_path(args.table)) is None:
         figures = _of_devices(hash_key(*session)) | {"source": "this machine's devices: no router publishes a table"}
     else:
@@ -193,15 +199,17 @@ def _of_devices(hash: int) -> dict[str, Any]:
     return _of_instances(instances, hash, scores)
 
 
-def _of_instances(instances: list[Instance], hash: int, scores: Mapping[str, float]) -> dict[str, Any]:
+def _of_instances(
+    instances: list[Instance], hash: int, scores: Mapping[str, float], bits: int = BITS
+) -> dict[str, Any]:
     from dpfedge.routing.table import Table
 
-    table = Table.of(instances)
-    owner = table.owner(slot_of(hash))
+    table = Table.of(instances, bits)
+    owner = table.owner(slot_of(hash, bits))
     if owner is None:
         health = {one.name: {**_health(one, scores), "weight": one.weight} for one in instances}
         raise _with_map(NoInstance("no instance can serve the request", health=health))
-    return _told(instances, hash, BITS, instances[owner].name) | _health(instances[owner], scores)
+    return _told(instances, hash, bits, instances[owner].name) | _health(instances[owner], scores)
 
 
 def _health(one: Instance, scores: Mapping[str, float]) -> dict[str, Any]:

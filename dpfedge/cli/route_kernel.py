@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dpfedge.errors import Unavailable
+from dpfedge.errors import Unavailable, UsageError
 
-__all__ = ["EXAMPLES", "add_actions", "attach", "detach", "status"]
+__all__ = ["EXAMPLES", "add_actions", "attach", "detach", "status", "whole"]
 
 EXAMPLES = """\
   dpfedge route attach --service 10.255.0.1:8000            connections to it go where the table says, until it ends
@@ -23,6 +23,14 @@ EXAMPLES = """\
   dpfedge route detach"""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def whole(option: str, text: str, least: int, most: int) -> int:
+    """The number that was typed for an option; UsageError for another one, or none."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else -1
+    if not least <= number <= most:
+        raise UsageError("a whole number is wanted", where=option, found=repr(text), allowed=f"{least}..{most}")
+    return number
 
 
 def add_actions(actions: Any) -> None:
@@ -36,6 +44,10 @@ def add_actions(actions: Any) -> None:
     source = one.add_mutually_exclusive_group()
     source.add_argument("--table", type=Path, metavar="FILE", help="a published table (default: this host's)")
     source.add_argument("--instances", type=Path, metavar="FILE", help="publish a table of these as this host's")
+    one.add_argument(
+        "--bits", metavar="B",
+        help="with --instances: 2**B table slots (default: by their number, 16 up to 8 of them, 17 up to 16, … 22)",
+    )  # fmt: skip
     one.add_argument(
         "--short-cut", action="store_true", help="messages between ends on this host go from socket to socket"
     )
@@ -56,9 +68,8 @@ def attach(args: argparse.Namespace) -> int:
     from dpfedge.routing.publication import Published
 
     service = Service.parse(args.service, "--service")
-    with Server() as server, _stop() as stop, _publishing(args.instances):
-        seed = Published.open(args.table).key_seed
-        attachment, why = _try(service, args, seed)
+    with Server() as server, _stop() as stop, _publishing(args.instances, args.bits):
+        attachment, why = _try(service, args, Published.open(args.table))
         holder = Holder(service, attachment, why, args.table)
         try:
             figures = holder.figures()
@@ -71,30 +82,35 @@ def attach(args: argparse.Namespace) -> int:
     return 0
 
 
-def _try(service: Any, args: argparse.Namespace, seed: int) -> tuple[Any, str]:
+def _try(service: Any, args: argparse.Namespace, published: Any) -> tuple[Any, str]:
     """The attachment, or None and why the kernel does not take it."""
     from dpfedge.routing.kernel.attachment import Attachment
+    from dpfedge.routing.key import BITS
 
     try:
-        receive = not args.no_receive
         return Attachment(
-            service, cgroup=args.cgroup, short_cut=args.short_cut, receive=receive, key_seed=seed
+            service, cgroup=args.cgroup, short_cut=args.short_cut, receive=not args.no_receive,
+            key_seed=published.key_seed, bits=max(BITS, published.bits),
         ), ""  # fmt: skip
     except Unavailable as error:
         return None, str(error)
 
 
 @contextlib.contextmanager
-def _publishing(instances: Path | None) -> Iterator[None]:
+def _publishing(instances: Path | None, bits: str | None) -> Iterator[None]:
     if instances is None:
+        if bits is not None:
+            raise UsageError("a published table has its bits", where="--bits", allowed="together with --instances")
         yield
         return
     from dpfedge.routing.instances import read_instances
+    from dpfedge.routing.key import BITS_MAX, bits_for
     from dpfedge.routing.publication import Publisher, default_path
     from dpfedge.routing.router import Router
 
     wanted = read_instances(instances)
-    with Publisher(default_path()) as publisher:
+    size = bits_for(len(wanted)) if bits is None else whole("--bits", bits, 4, BITS_MAX)
+    with Publisher(default_path(), bits=size) as publisher:
         Router(publisher).assign(wanted)
         yield
 

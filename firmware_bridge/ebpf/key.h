@@ -10,10 +10,6 @@
 
 #include "maps.h"
 
-typedef struct rh_scratch {
-    __u64 word[RH_KEY_WORDS];
-} rh_scratch;
-
 /* Copies what is before `end`. What is behind it stays as it was. */
 static __always_inline void rh_key_take(rh_scratch *to, const unsigned char *from, const unsigned char *end) {
 #pragma unroll

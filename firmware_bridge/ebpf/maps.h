@@ -52,10 +52,6 @@ typedef struct rh_address { /* IPv4 as ::ffff:a.b.c.d; all in network byte order
     __u16 protocol; /* of a listening socket; 0 elsewhere */
 } rh_address;
 
-typedef struct rh_slots {
-    __u16 owner[1 << DPF_ROUTE_BITS];
-} rh_slots;
-
 typedef struct rh_instance {
     __u32 ip; /* 0: not by IPv4 */
     __u16 port;
@@ -80,10 +76,16 @@ typedef struct rh_settings {
     __u32 zero;
 } rh_settings;
 
-typedef struct rh_session { /* of a socket */
+typedef struct rh_scratch {
+    __u64 word[RH_KEY_WORDS];
+} rh_scratch;
+
+/* Of a socket. Its key is hashed here: what a processor has of its own may be another task's halfway, after a preemption. */
+typedef struct rh_session {
     __u64 hash;
     __u32 keyed; /* 0: nobody gave it a key */
     __u32 asked; /* 1: it has sent datagrams to the service */
+    rh_scratch key;
 } rh_session;
 
 typedef struct rh_counters {
@@ -107,12 +109,13 @@ typedef struct rh_pair { /* a connection, seen from one end; ports in host byte 
     __u32 remote_port;
 } rh_pair;
 
+/* 2^16 slots unless the loader makes the values larger, and `rh_shift` smaller with them. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 2);
     __uint(map_flags, BPF_F_MMAPABLE);
     __type(key, __u32);
-    __type(value, rh_slots);
+    __uint(value_size, 2 << DPF_ROUTE_BITS);
 } rh_table SEC(".maps");
 
 struct {
@@ -131,20 +134,10 @@ struct {
     __type(value, rh_addresses);
 } rh_inst6 SEC(".maps");
 
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
-    __uint(map_flags, BPF_F_MMAPABLE);
-    __type(key, __u32);
-    __type(value, __u64);
-} rh_gen SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, rh_settings);
-} rh_set SEC(".maps");
+/* Each of these is an array of one element, too, but the programs have its address: nothing is looked up. */
+const volatile __u32 rh_shift SEC(".rodata.rh_shift") = 64u - DPF_ROUTE_BITS; /* what of a hash is no slot */
+volatile __u64 rh_gen SEC(".data.rh_gen") = 0u;
+rh_settings rh_set SEC(".data.rh_set") = {0u, 0u, 0u, 0u, {0u, 0u, 0u, 0u}, 0u, 0u};
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -165,21 +158,13 @@ static __always_inline rh_counters *rh_counted(void) {
     return bpf_map_lookup_elem(&rh_count, &zero);
 }
 
-static __always_inline const rh_settings *rh_setting(void) {
-    __u32 zero = 0u;
-    return bpf_map_lookup_elem(&rh_set, &zero);
-}
-
 /* The owner of a hash and the buffer that says so; both are of one generation. A program is gone before the publisher
  * fills that buffer again: it waits for a grace period of RCU. */
 static __always_inline __u32 rh_owner(__u64 hash, __u32 *buffer) {
-    __u32 zero = 0u;
-    const __u64 *generation = bpf_map_lookup_elem(&rh_gen, &zero);
-    if (generation == 0) return DPF_ROUTE_NONE;
-    *buffer = (__u32)(*(const volatile __u64 *)generation & 1u);
-    const rh_slots *table = bpf_map_lookup_elem(&rh_table, buffer);
+    *buffer = (__u32)(rh_gen & 1u);
+    const __u16 *table = bpf_map_lookup_elem(&rh_table, buffer);
     if (table == 0) return DPF_ROUTE_NONE;
-    __u32 owner = dpf_route_read(&table->owner[hash >> (64u - DPF_ROUTE_BITS)]);
+    __u32 owner = dpf_route_read(&table[hash >> rh_shift]);
     return (owner < RH_INSTANCES) ? owner : DPF_ROUTE_NONE;
 }
 

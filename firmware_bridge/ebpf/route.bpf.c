@@ -24,31 +24,22 @@ struct {
     __type(value, __u32);
 } rh_known SEC(".maps");
 
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, rh_scratch);
-} rh_keys SEC(".maps");
-
 /* ---- the key of a session, by setsockopt ---- */
 
 SEC("cgroup/setsockopt") int rh_option(struct bpf_sockopt *ctx) {
     if ((ctx->level != RH_LEVEL) || (ctx->optname != RH_KEY)) return RH_PASS;
-    __u32 zero = 0u, nbytes;
+    __u32 nbytes;
     __s32 given = ctx->optlen; /* below 0: a program like this one, of another cgroup above or below, took the key already */
     rh_counters *count = rh_counted();
-    rh_scratch *scratch = bpf_map_lookup_elem(&rh_keys, &zero);
-    const rh_settings *set = rh_setting();
-    if ((count == 0) || (scratch == 0) || (set == 0) || (ctx->sk == 0)) return RH_REFUSE;
+    if ((count == 0) || (ctx->sk == 0)) return RH_REFUSE;
     if ((given >= 0) && ((given < DPF_ROUTE_KEY_LEAST) || (given > DPF_ROUTE_KEY_MOST))) goto refuse;
-    rh_key_take(scratch, ctx->optval, ctx->optval_end);
-    nbytes = rh_key_length(scratch);
-    if ((nbytes < DPF_ROUTE_KEY_LEAST) || (nbytes > DPF_ROUTE_KEY_MOST)) goto refuse;
-    if ((given >= 0) && (nbytes != (__u32)given)) goto refuse;
     rh_session *session = bpf_sk_storage_get(&rh_sessions, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
     if (session == 0) goto refuse;
-    session->hash = rh_key_hash(scratch, nbytes, set->key_seed);
+    rh_key_take(&session->key, ctx->optval, ctx->optval_end); /* the kernel has locked the socket */
+    nbytes = rh_key_length(&session->key);
+    if ((nbytes < DPF_ROUTE_KEY_LEAST) || (nbytes > DPF_ROUTE_KEY_MOST)) goto refuse;
+    if ((given >= 0) && (nbytes != (__u32)given)) goto refuse;
+    session->hash = rh_key_hash(&session->key, nbytes, rh_set.key_seed);
     session->keyed = 1u;
     RH_COUNT(count, keys, 1u);
     ctx->optlen = -1; /* no other layer is asked */
@@ -72,21 +63,20 @@ static __always_inline __u64 rh_hash(const rh_session *session, __u64 seed, rh_c
     return rh_keyless(seed);
 }
 
-static __always_inline bool rh_is_service(const rh_address *to, const rh_settings *set) {
+static __always_inline bool rh_is_service(const rh_address *to) {
     if ((to->ip[0] == 0u) && (to->ip[1] == 0u) && (to->ip[2] == bpf_htonl(0xFFFFu)))
-        return (set->port4 != 0u) && (to->ip[3] == set->ip4) && (to->port == set->port4);
-    return (set->port6 != 0u) && (to->port == set->port6) && (to->ip[0] == set->ip6[0]) && (to->ip[1] == set->ip6[1]) &&
-           (to->ip[2] == set->ip6[2]) && (to->ip[3] == set->ip6[3]);
+        return (rh_set.port4 != 0u) && (to->ip[3] == rh_set.ip4) && (to->port == rh_set.port4);
+    return (rh_set.port6 != 0u) && (to->port == rh_set.port6) && (to->ip[0] == rh_set.ip6[0]) && (to->ip[1] == rh_set.ip6[1]) &&
+           (to->ip[2] == rh_set.ip6[2]) && (to->ip[3] == rh_set.ip6[3]);
 }
 
 static __always_inline int rh_to4(struct bpf_sock_addr *ctx, bool datagram) {
-    const rh_settings *set = rh_setting();
-    if ((set == 0) || (ctx->user_ip4 != set->ip4) || ((__u16)ctx->user_port != set->port4) || (set->port4 == 0u))
+    if ((ctx->user_ip4 != rh_set.ip4) || ((__u16)ctx->user_port != rh_set.port4) || (rh_set.port4 == 0u))
         return RH_PASS;
     rh_counters *count = rh_counted();
     if (count == 0) return RH_REFUSE;
     rh_session *session = bpf_sk_storage_get(&rh_sessions, ctx->sk, 0, datagram ? BPF_SK_STORAGE_GET_F_CREATE : 0);
-    const rh_instance *to = rh_find4(rh_hash(session, set->key_seed, count));
+    const rh_instance *to = rh_find4(rh_hash(session, rh_set.key_seed, count));
     if (to == 0) {
         RH_COUNT(count, nobody, 1u);
         return RH_REFUSE;
@@ -100,14 +90,13 @@ static __always_inline int rh_to4(struct bpf_sock_addr *ctx, bool datagram) {
 
 /* An IPv6 socket may also name an IPv4 service, as ::ffff:a.b.c.d. */
 static __always_inline int rh_to6(struct bpf_sock_addr *ctx, bool datagram) {
-    const rh_settings *set = rh_setting();
     rh_address asked = {{0u, 0u, 0u, 0u}, (__u16)ctx->user_port, 0u};
     RH_IP(asked.ip, true, ctx->user_ip4, ctx->user_ip6);
-    if ((set == 0) || !rh_is_service(&asked, set)) return RH_PASS;
+    if (!rh_is_service(&asked)) return RH_PASS;
     rh_counters *count = rh_counted();
     if (count == 0) return RH_REFUSE;
     rh_session *session = bpf_sk_storage_get(&rh_sessions, ctx->sk, 0, datagram ? BPF_SK_STORAGE_GET_F_CREATE : 0);
-    const rh_address *to = rh_find6(rh_hash(session, set->key_seed, count));
+    const rh_address *to = rh_find6(rh_hash(session, rh_set.key_seed, count));
     /* the kernel does not send an IPv6 socket's datagram to an IPv4 address that a program put there */
     if ((to == 0) || (datagram && (to->ip[0] == 0u) && (to->ip[1] == 0u) && (to->ip[2] == bpf_htonl(0xFFFFu)))) {
         RH_COUNT(count, nobody, 1u);
@@ -138,11 +127,10 @@ static __always_inline bool rh_asked(struct bpf_sock_addr *ctx) {
 SEC("cgroup/recvmsg4") int rh_recvmsg4(struct bpf_sock_addr *ctx) {
     if (!rh_asked(ctx)) return RH_PASS;
     rh_address from = {{0u, 0u, bpf_htonl(0xFFFFu), ctx->user_ip4}, (__u16)ctx->user_port, 0u};
-    const rh_settings *set = rh_setting();
     rh_counters *count = rh_counted();
-    if ((set != 0) && (count != 0) && (set->port4 != 0u) && (bpf_map_lookup_elem(&rh_known, &from) != 0)) {
-        ctx->user_ip4 = set->ip4;
-        ctx->user_port = set->port4;
+    if ((count != 0) && (rh_set.port4 != 0u) && (bpf_map_lookup_elem(&rh_known, &from) != 0)) {
+        ctx->user_ip4 = rh_set.ip4;
+        ctx->user_port = rh_set.port4;
         RH_COUNT(count, answered, 1u);
     }
     return RH_PASS;
@@ -152,14 +140,13 @@ SEC("cgroup/recvmsg6") int rh_recvmsg6(struct bpf_sock_addr *ctx) {
     if (!rh_asked(ctx)) return RH_PASS;
     rh_address from = {{0u, 0u, 0u, 0u}, (__u16)ctx->user_port, 0u};
     RH_IP(from.ip, true, ctx->user_ip4, ctx->user_ip6);
-    const rh_settings *set = rh_setting();
     rh_counters *count = rh_counted();
-    if ((set != 0) && (count != 0) && (set->port6 != 0u) && (bpf_map_lookup_elem(&rh_known, &from) != 0)) {
-        ctx->user_ip6[0] = set->ip6[0];
-        ctx->user_ip6[1] = set->ip6[1];
-        ctx->user_ip6[2] = set->ip6[2];
-        ctx->user_ip6[3] = set->ip6[3];
-        ctx->user_port = set->port6;
+    if ((count != 0) && (rh_set.port6 != 0u) && (bpf_map_lookup_elem(&rh_known, &from) != 0)) {
+        ctx->user_ip6[0] = rh_set.ip6[0];
+        ctx->user_ip6[1] = rh_set.ip6[1];
+        ctx->user_ip6[2] = rh_set.ip6[2];
+        ctx->user_ip6[3] = rh_set.ip6[3];
+        ctx->user_port = rh_set.port6;
         RH_COUNT(count, answered, 1u);
     }
     return RH_PASS;
@@ -176,17 +163,16 @@ struct {
 
 /* What comes from a host without these programs is for the service itself, and has no key: the sender's address decides. */
 SEC("sk_lookup") int rh_receive(struct bpf_sk_lookup *ctx) {
-    const rh_settings *set = rh_setting();
     rh_counters *count = rh_counted();
-    if ((set == 0) || (count == 0)) return SK_PASS;
+    if (count == 0) return SK_PASS;
     bool six = ctx->family == RH_INET6;
     rh_address to = {{0u, 0u, 0u, 0u}, bpf_htons((__u16)ctx->local_port), 0u};
     __u32 from[4];
     RH_IP(to.ip, six, ctx->local_ip4, ctx->local_ip6);
     RH_IP(from, six, ctx->remote_ip4, ctx->remote_ip6);
-    if (rh_is_service(&to, set)) {
+    if (rh_is_service(&to)) {
         __u64 sender[2] = {(__u64)from[0] | (__u64)from[1] << 32u, (__u64)from[2] | (__u64)from[3] << 32u};
-        const rh_address *instance = rh_find6(dpf_xxh64(sender, sizeof sender, set->key_seed));
+        const rh_address *instance = rh_find6(dpf_xxh64(sender, sizeof sender, rh_set.key_seed));
         if (instance == 0) {
             RH_COUNT(count, nobody, 1u);
             return SK_PASS;
@@ -231,10 +217,9 @@ static __always_inline bool rh_is_local(const rh_pair *pair) { /* one address, o
 
 SEC("sockops") int rh_established(struct bpf_sock_ops *ctx) {
     bool active = ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB;
-    const rh_settings *set = rh_setting();
     if (!active && (ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)) return 0;
     /* bytes that left with the SYN are on the usual way already */
-    if ((set == 0) || (set->short_cut == 0u) || (ctx->data_segs_out != 0u)) return 0;
+    if ((rh_set.short_cut == 0u) || (ctx->data_segs_out != 0u)) return 0;
     bool six = ctx->family == RH_INET6;
     rh_pair pair = {{0u, 0u, 0u, 0u}, {0u, 0u, 0u, 0u}, ctx->local_port, bpf_ntohl(ctx->remote_port)};
     RH_IP(pair.local, six, ctx->local_ip4, ctx->local_ip6);
@@ -249,11 +234,10 @@ SEC("sockops") int rh_established(struct bpf_sock_ops *ctx) {
 }
 
 SEC("sk_msg") int rh_message(struct sk_msg_md *msg) {
-    const rh_settings *set = rh_setting();
     rh_counters *count = rh_counted();
     __u32 *way = (msg->sk != 0) ? bpf_sk_storage_get(&rh_way, msg->sk, 0, BPF_SK_STORAGE_GET_F_CREATE) : 0;
-    if ((set == 0) || (count == 0) || (way == 0)) return SK_PASS;
-    if ((set->short_cut == 0u) || (*way == RH_USUAL)) {
+    if ((count == 0) || (way == 0)) return SK_PASS;
+    if ((rh_set.short_cut == 0u) || (*way == RH_USUAL)) {
         *way = RH_USUAL;
         RH_COUNT(count, usual, 1u);
         return SK_PASS;

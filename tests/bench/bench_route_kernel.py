@@ -86,8 +86,8 @@ def programs() -> Iterator[dict[str, Callable[[], float]]]:
     instances = [Instance(f"10.0.{i // 250}.{i % 250 + 1}:{8000 + i}") for i in range(128)]
     owners = Table.of(instances)
     key, hash = encode(*KEY), hash_key(*KEY)
-    with Loaded((out / "bench.bpf.o").read_bytes(), [Program(name, 1, 0) for name in names]) as loaded:
-        loaded.put("rh_set", bytes(4), SERVICE.settings(0x3159454B54554F52, False))
+    with Loaded((out / "bench.bpf.o").read_bytes(), [Program(name, 3, 0) for name in names]) as loaded:
+        loaded.put(".data.rh_set", bytes(4), SERVICE.settings(0x3159454B54554F52, False))
         loaded.put("rh_bench", bytes(4), struct.pack("<QQ256s", len(key), hash, key))
         table = KernelTable(loaded, known=False)
         table.publish(owners.owners.tobytes(), [Address.of(one.name) for one in instances])

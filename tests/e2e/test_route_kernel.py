@@ -183,9 +183,12 @@ def test_attach__open_connections_lose_nothing_when_it_is_killed(place: Path) ->
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv here")
-def test_attach__needs_two_capabilities_only(place: Path, servers: list[tuple[subprocess.Popen[str], str]]) -> None:
+@pytest.mark.parametrize("bits", [16, 20])
+def test_attach__needs_two_capabilities_only(
+    place: Path, servers: list[tuple[subprocess.Popen[str], str]], bits: int
+) -> None:
     """CAP_BPF and CAP_NET_ADMIN: every part is attached; without one of them it is user space, which says so."""
-    with Publisher(default_path()) as publisher, ExitStack() as stack:
+    with Publisher(default_path(), bits=bits) as publisher, ExitStack() as stack:
         Router(publisher).assign([Instance(address) for _, address in servers])
         for capabilities, mode in (("+bpf,+net_admin", "kernel"), ("+bpf", "user space"), ("+net_admin", "user space")):
             least = ("setpriv", "--bounding-set", f"-all,{capabilities}", "--inh-caps", "-all")

@@ -15,8 +15,8 @@ from dpfedge.errors import Unavailable, UsageError
 from dpfedge.routing.kernel.addresses import Address, Service
 from dpfedge.routing.kernel.libbpf import CGROUP_TYPES, Loaded, Program, attach_to_map, link
 from dpfedge.routing.kernel.support import cgroup_of, check_machine, object_bytes
-from dpfedge.routing.kernel.table import KernelTable
-from dpfedge.routing.key import KEY_SEED
+from dpfedge.routing.kernel.table import KernelTable, table_form
+from dpfedge.routing.key import BITS, KEY_SEED
 
 __all__ = ["COUNTERS", "Attachment", "load"]
 
@@ -42,12 +42,15 @@ def _cgroup_programs(short_cut: bool) -> list[Program]:
     return [Program(name, *CGROUP_TYPES[hook]) for name, hook in hooks.items()]
 
 
-def load(*, short_cut: bool, receive: bool) -> Loaded:
-    """The programs, verified by the kernel and attached to nothing; Unavailable says what they lack here."""
+def load(*, short_cut: bool, receive: bool, bits: int = BITS) -> Loaded:
+    """The programs, verified by the kernel and attached to nothing; Unavailable says what they lack here.
+
+    `bits`: of a table slot's number, 16 to 22.
+    """
     check_machine()
     more = ([_MESSAGE] if short_cut else []) + ([_RECEIVE] if receive else [])
     unused = ([] if short_cut else [*_JOIN, _MESSAGE.name]) + ([] if receive else [_RECEIVE.name])
-    return Loaded(object_bytes("route"), _cgroup_programs(short_cut) + more, unused)
+    return Loaded(object_bytes("route"), _cgroup_programs(short_cut) + more, unused, **table_form(bits))
 
 
 class Attachment:
@@ -55,19 +58,20 @@ class Attachment:
 
     def __init__(
         self, service: Service, *, cgroup: Path | None = None, short_cut: bool = False, receive: bool = True,
-        key_seed: int = KEY_SEED,
+        key_seed: int = KEY_SEED, bits: int = BITS,
     ) -> None:  # fmt: skip
         """Load and attach; Unavailable says what the kernel, the privilege or the machine lacks.
 
         `cgroup`: a folder of cgroup v2, its root by default. `short_cut`: messages between ends on this host go from
-        socket to socket. `receive`: attach `sk_lookup` to this network namespace, which `serve` needs.
+        socket to socket. `receive`: attach `sk_lookup` to this network namespace, which `serve` needs. `bits`: the
+        kernel's table has 2**bits slots, and takes published ones of as many or fewer.
         """
         place = cgroup_of(cgroup)
         self.service, self.cgroup, self.short_cut, self.receives = service, place, short_cut, receive
         self._seed, self._links, self._closed = key_seed, list[int](), False
-        self._loaded = load(short_cut=short_cut, receive=receive)
+        self._loaded = load(short_cut=short_cut, receive=receive, bits=bits)
         try:
-            self.table = KernelTable(self._loaded)
+            self.table = KernelTable(self._loaded, bits)
             self._set(short_cut)
             if short_cut:
                 attach_to_map(
@@ -98,7 +102,7 @@ class Attachment:
             self._set(self.short_cut)
 
     def _set(self, short_cut: bool) -> None:
-        self._loaded.put("rh_set", _ZERO, self.service.settings(self._seed, short_cut))
+        self._loaded.put(".data.rh_set", _ZERO, self.service.settings(self._seed, short_cut))
 
     def serve(self, address: Address, listener: socket.socket | int) -> None:
         """From now on what arrives for an instance's address goes to this socket, whatever that one is bound to.

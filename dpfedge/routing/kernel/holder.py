@@ -70,7 +70,7 @@ class Follower:
             for index in range(max(names, default=-1) + 1)
         ]
         self._attachment.use_seed(self._published.key_seed)
-        self._attachment.table.publish(spread(owners, self._published.bits), rows)
+        self._attachment.table.publish(spread(owners, self._published.bits, self._attachment.table.bits), rows)
         self._seen = generation
         self._attachment.table.settle()
 

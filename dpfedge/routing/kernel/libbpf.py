@@ -11,7 +11,7 @@ import ctypes
 import errno
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -83,6 +83,8 @@ def _declare(lib: ctypes.CDLL) -> None:
         "bpf_program__set_expected_attach_type": (integer, (pointer, integer)),
         "bpf_program__fd": (integer, (pointer,)),
         "bpf_map__fd": (integer, (pointer,)),
+        "bpf_map__set_value_size": (integer, (pointer, ctypes.c_uint32)),
+        "bpf_map__set_initial_value": (integer, (pointer, text, size)),
         "bpf_map_update_elem": (integer, (integer, text, text, ctypes.c_uint64)),
         "bpf_map_lookup_elem": (integer, (integer, text, text)),
         "bpf_map_delete_elem": (integer, (integer, text)),
@@ -113,8 +115,15 @@ def _unavailable(what: str, code: int) -> Unavailable:
 class Loaded:
     """A loaded object: its programs and maps; `close`, or the end of the process, unloads what nothing else holds."""
 
-    def __init__(self, data: bytes, programs: Iterable[Program], unused: Iterable[str] = ()) -> None:
-        """Load `programs`, and not `unused`, of an object's bytes; Unavailable says why the kernel would not."""
+    def __init__(
+        self, data: bytes, programs: Iterable[Program], unused: Iterable[str] = (), *,
+        value_sizes: Mapping[str, int] | None = None, constants: Mapping[str, bytes] | None = None,
+    ) -> None:  # fmt: skip
+        """Load `programs`, and not `unused`, of an object's bytes; Unavailable says why the kernel would not.
+
+        `value_sizes`: of maps whose values are larger than the object says, bytes. `constants`: what the sections
+        `.rodata.NAME` hold, which the kernel takes as known.
+        """
         lib, self._data = library(), data
         _said.clear()
         self._object: int | None = lib.bpf_object__open_mem(data, len(data), None)
@@ -128,6 +137,10 @@ class Loaded:
                 handle = self._program(one.name)
                 lib.bpf_program__set_type(handle, one.type)
                 lib.bpf_program__set_expected_attach_type(handle, one.attach)
+            for name, nbytes in (value_sizes or {}).items():
+                _check(lib.bpf_map__set_value_size(self._map(name), nbytes))
+            for name, value in (constants or {}).items():
+                _check(lib.bpf_map__set_initial_value(self._map(name), value, len(value)))
             if failed := lib.bpf_object__load(self._object):
                 raise _unavailable("the kernel does not load the programs", -failed)
         except BaseException:
@@ -149,12 +162,15 @@ class Loaded:
         """The descriptor of a program."""
         return int(library().bpf_program__fd(self._program(name)))
 
-    def map(self, name: str) -> int:
-        """The descriptor of a map."""
+    def _map(self, name: str) -> int:
         handle = library().bpf_object__find_map_by_name(self._opened(), name.encode())
         if not handle:
             raise Unavailable("the eBPF object has no such map", found=name, remedy="run `make bpf`")
-        return int(library().bpf_map__fd(handle))
+        return int(handle)
+
+    def map(self, name: str) -> int:
+        """The descriptor of a map; a section of data, such as `.data.NAME`, is a map of one element."""
+        return int(library().bpf_map__fd(self._map(name)))
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
         """Set an element of a map; OSError as the kernel says."""

@@ -14,44 +14,62 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from typing import TypedDict
+
+import numpy as np
 
 from dpfedge.errors import Unavailable, UsageError
 from dpfedge.routing.kernel.addresses import Address
 from dpfedge.routing.kernel.libbpf import Loaded
-from dpfedge.routing.key import BITS
+from dpfedge.routing.key import BITS, BITS_MAX
 
-__all__ = ["INSTANCES_MAX", "KernelTable", "spread"]
+__all__ = ["INSTANCES_MAX", "KernelTable", "spread", "table_form"]
 
 INSTANCES_MAX = 1024
 """Instances that the kernel's maps have room for."""
-TABLE_BYTES = 2 << BITS
 
-_KNOWN, _INSTANCE = 20, 8
+_KNOWN, _INSTANCE, _HASH_BITS = 20, 8, 64
 _MEMBARRIER = {"x86_64": 324, "aarch64": 283, "riscv64": 283}
 _GLOBAL = 1  # MEMBARRIER_CMD_GLOBAL: returns after a grace period of RCU
 _REST_S = 1.0
 _ORDERED = platform.machine() == "x86_64"  # whose stores are seen in the order in which they were made
 
 
-def spread(owners: bytes, bits: int) -> bytes:
-    """The owners of 2**bits table slots as those of the kernel's 2**16: every key keeps its owner.
+class _Form(TypedDict):
+    value_sizes: dict[str, int]
+    constants: dict[str, bytes]
+
+
+def table_form(bits: int) -> _Form:
+    """What makes a loaded object's table one of 2**bits slots: `Loaded`'s arguments."""
+    if not BITS <= bits <= BITS_MAX:
+        raise UsageError("the kernel's table has no such size", where="bits", found=bits, allowed=f"{BITS}..{BITS_MAX}")
+    shift = _HASH_BITS - bits
+    return {"value_sizes": {"rh_table": 2 << bits}, "constants": {".rodata.rh_shift": shift.to_bytes(4, "little")}}
+
+
+def spread(owners: bytes, bits: int, wide: int) -> bytes:
+    """The owners of 2**bits table slots as those of 2**wide: every key keeps its owner.
 
     UsageError for a table of more slots, which the kernel has no room for.
     """
-    if bits > BITS:
+    if bits > wide:
         raise UsageError(
-            "the kernel's table has fewer slots", where="bits", found=bits, allowed=f"up to {BITS}",
-            remedy="publish a table of 16 bits",
+            "the kernel's table has fewer slots", where="bits", found=bits, allowed=f"up to {wide}",
+            remedy="attach again, or publish a table of fewer bits",
         )  # fmt: skip
-    times = 1 << (BITS - bits)
-    return owners if times == 1 else b"".join(owners[at : at + 2] * times for at in range(0, len(owners), 2))
+    return owners if bits == wide else np.frombuffer(owners, np.uint16).repeat(1 << (wide - bits)).tobytes()
 
 
 class KernelTable:
     """The maps of a loaded object, written by this process only."""
 
-    def __init__(self, loaded: Loaded, *, known: bool = True) -> None:
-        """Map them; at first they hold a table that nobody serves. `known`: the object has a map of addresses."""
+    def __init__(self, loaded: Loaded, bits: int = BITS, *, known: bool = True) -> None:
+        """Map them; at first they hold a table that nobody serves.
+
+        `bits`: as it was loaded with, by `table_form`. `known`: the object has a map of addresses.
+        """
+        self.bits, self._nbytes = bits, 2 << bits
         self._has_known = known
         self._loaded, self._settled, self._switched = loaded, True, 0.0
         self._known, self._next = set[bytes](), set[bytes]()
@@ -60,15 +78,15 @@ class KernelTable:
             self._table, self._inst, self._inst6, self._gen = (
                 self._map(name, nbytes)
                 for name, nbytes in (
-                    ("rh_table", 2 * TABLE_BYTES), ("rh_inst", 2 * INSTANCES_MAX * _INSTANCE),
-                    ("rh_inst6", 2 * INSTANCES_MAX * _KNOWN), ("rh_gen", 8),
+                    ("rh_table", 2 * self._nbytes), ("rh_inst", 2 * INSTANCES_MAX * _INSTANCE),
+                    ("rh_inst6", 2 * INSTANCES_MAX * _KNOWN), (".data.rh_gen", 8),
                 )
             )  # fmt: skip
         except OSError as error:
             raise Unavailable("the kernel's table cannot be mapped", found=error.strerror) from error
         self._word = memoryview(self._gen)[:8].cast("Q")
         for buffer in (0, 1):
-            self._table[buffer * TABLE_BYTES : (buffer + 1) * TABLE_BYTES] = b"\xff" * TABLE_BYTES
+            self._table[buffer * self._nbytes : (buffer + 1) * self._nbytes] = b"\xff" * self._nbytes
 
     def _map(self, name: str, nbytes: int) -> mmap.mmap:
         pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -84,12 +102,12 @@ class KernelTable:
     def publish(self, owners: bytes, addresses: Sequence[Address | None]) -> int:
         """What every connection from now on reads; the new generation.
 
-        `owners`: 2**16 table slots of u16 in the host's byte order, 0xFFFF where nobody serves. `addresses`: of the
+        `owners`: 2**bits table slots of u16 in the host's byte order, 0xFFFF where nobody serves. `addresses`: of the
         instances, by index; None where the kernel cannot reach one. UsageError when they are too many.
         """
-        if len(owners) != TABLE_BYTES or len(addresses) > INSTANCES_MAX:
+        if len(owners) != self._nbytes or len(addresses) > INSTANCES_MAX:
             found = f"{len(owners)} bytes, {len(addresses)} instances"
-            allowed = f"{TABLE_BYTES} bytes, {INSTANCES_MAX} instances"
+            allowed = f"{self._nbytes} bytes, {INSTANCES_MAX} instances"
             raise UsageError("the table does not fit the kernel's", where="table", found=found, allowed=allowed)
         self.settle()
         known = {one.known for one in addresses if one is not None and self._has_known}
@@ -100,7 +118,7 @@ class KernelTable:
         four = b"".join(one.instance if one is not None else bytes(_INSTANCE) for one in addresses)
         six = b"".join(one.known if one is not None else bytes(_KNOWN) for one in addresses)
         for where, data, stride in (
-            (self._table, owners, TABLE_BYTES), (self._inst, four, INSTANCES_MAX * _INSTANCE),
+            (self._table, owners, self._nbytes), (self._inst, four, INSTANCES_MAX * _INSTANCE),
             (self._inst6, six, INSTANCES_MAX * _KNOWN),
         ):  # fmt: skip
             where[buffer * stride : (buffer + 1) * stride] = data.ljust(stride, b"\0")

@@ -86,6 +86,19 @@ def test_table__nobody(tmp_path: Path, capsys: Capture) -> None:
     assert "65536 of them nobody's" in capsys.readouterr().out
 
 
+def test_bits__by_the_number_of_instances(tmp_path: Path, capsys: Capture) -> None:
+    """`explain` of a file as `attach` would publish it, `table` when asked; the number that is typed goes before."""
+    file = tmp_path / "nine.json"
+    file.write_text(json.dumps([{"name": f"10.0.0.{i + 1}:8000"} for i in range(9)]))
+    instances = ["--instances", str(file)]
+    assert _json(["table", *instances], capsys)["bits"] == 16
+    assert _json(["table", *instances, "--bits", "auto"], capsys)["bits"] == 17
+    assert _json(["explain", *SESSION, *instances], capsys)["slot"] == 0xF20EF91535A05037 >> 47
+    assert _json(["explain", *SESSION, *instances, "--bits", "16"], capsys)["slot"] == 0xF20E
+    assert main(["route", "explain", *SESSION, "--bits", "16"]) == 2
+    assert "--bits: a published table has its bits; allowed together with --instances" in capsys.readouterr().err
+
+
 def test_table__two_of_one_name(tmp_path: Path, capsys: Capture) -> None:
     """Refused with both places."""
     file = tmp_path / "twins.json"

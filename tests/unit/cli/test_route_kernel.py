@@ -15,6 +15,7 @@ import pytest
 from dpfedge.cli import main
 from dpfedge.errors import Unavailable
 from dpfedge.routing.kernel.control import ask, name_of
+from dpfedge.routing.publication import Published
 
 Capture = pytest.CaptureFixture[str]
 
@@ -71,6 +72,33 @@ def test_attach__in_user_space_says_so(tmp_path: Path, capsys: Capture) -> None:
     assert "the kernel cannot route here: the kernel is too old to route; found 4.9.337-tegra" in printed.err
     assert main(["route", "explain", "--model", "m", "--user", "u", "--session-ms", "1"]) == 0
     assert "10.0.0.1:80" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "bits"), [(1, [], 16), (9, [], 17), (9, ["--bits", "18"], 18)], ids=["one", "nine", "said"]
+)
+def test_attach__publishes_as_many_slots_as_the_instances_want(
+    tmp_path: Path, capsys: Capture, count: int, more: list[str], bits: int
+) -> None:
+    """Or as was said."""
+    (tmp_path / "instances.json").write_text(json.dumps([{"name": f"10.0.0.{i + 1}:80"} for i in range(count)]))
+    seen: list[int] = []
+
+    def do() -> None:
+        seen.append(Published.open().bits)
+        ask({"do": "detach"}, name=name, until_gone=True)
+
+    name = name_of()
+    thread = _later(do)
+    assert _attach(tmp_path, *more) == 0
+    thread.join()
+    assert seen == [bits]
+
+
+def test_attach__bits_of_a_table_that_is_published(capsys: Capture) -> None:
+    """They are its publisher's."""
+    assert main(["route", "attach", "--service", "10.255.0.1:8000", "--bits", "17"]) == 2
+    assert "--bits: a published table has its bits" in capsys.readouterr().err
 
 
 def test_attach__ends_by_a_signal(tmp_path: Path, capsys: Capture) -> None:

@@ -115,8 +115,9 @@ def test_slot_of__is_the_top_of_the_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("instances", "bits"), [(0, 16), (1, 16), (8, 16), (9, 20), (128, 20), (129, 22), (1024, 22), (65535, 22)]
+    ("instances", "bits"),
+    [(0, 16), (1, 16), (8, 16), (9, 17), (64, 19), (65, 20), (128, 20), (129, 21), (256, 21), (257, 22), (65535, 22)],
 )
 def test_bits_for__a_number_of_instances(instances: int, bits: int) -> None:
-    """In three steps."""
+    """One bit for each time that they double."""
     assert bits_for(instances) == bits

@@ -17,6 +17,7 @@ from dpfedge.routing import Instance
 from dpfedge.routing.kernel.addresses import Address, Service
 from dpfedge.routing.kernel.attachment import Attachment, load
 from dpfedge.routing.kernel.support import cgroup_root
+from dpfedge.routing.key import BITS
 
 SERVICE = Service.parse(["10.255.0.1:8000", "[fd00:255::1]:8000"], "service")
 Attach = Callable[..., Attachment]
@@ -51,8 +52,9 @@ def attach(cgroup: Path | None) -> Iterator[Attach]:
         pytest.skip(f"no routing in the kernel: {error}")
     with ExitStack() as stack:
 
-        def one(short_cut: bool = False, receive: bool = True, above: bool = False) -> Attachment:
-            made = Attachment(SERVICE, short_cut=short_cut, receive=receive, cgroup=None if above else cgroup)
+        def one(short_cut: bool = False, receive: bool = True, above: bool = False, bits: int = BITS) -> Attachment:
+            place = None if above else cgroup
+            made = Attachment(SERVICE, short_cut=short_cut, receive=receive, cgroup=place, bits=bits)
             return stack.enter_context(made)
 
         yield one

@@ -25,6 +25,7 @@ from dpfedge.routing.key import KEY_SEED
 from tests.unit.routing.kernel.conftest import SERVICE, Attach, Servers
 
 V4, V6, MAPPED = ("10.255.0.1", 8000), ("fd00:255::1", 8000), ("::ffff:10.255.0.1", 8000)
+SESSION_BYTES = 16 + 256  # rh_session: the hash, what is known of it, room for a key
 Session = tuple[str | bytes, str | bytes, int]
 
 
@@ -69,6 +70,15 @@ def test_connect__goes_where_the_table_says(routed: Attachment, table: Table, to
     assert (counters["routed"], counters["keys"], counters["keyless"]) == (len(sessions), len(sessions), 0)
 
 
+@pytest.mark.parametrize("bits", [18, 20])
+def test_connect__by_a_table_of_more_slots(attach: Attach, servers: Servers, bits: int) -> None:
+    """The owner of the slot that more bits of the hash name."""
+    table = Table.of(servers.instances, bits)
+    attach(bits=bits).table.publish(table.owners.tobytes(), servers.addresses)
+    sessions: list[Session] = [("m" * n, "u" * (n * 7 % 121), n) for n in range(0, 121, 5)]
+    assert [_stream(one) for one in sessions] == [table.owner(slot_of(hash_key(*one), bits)) for one in sessions]
+
+
 def test_connect__golden_keys_hash_alike_in_the_kernel(
     routed: Attachment, servers: Servers, golden_keys: list[tuple[bytes, bytes, int, int]]
 ) -> None:
@@ -89,7 +99,7 @@ def test_key__all_64_bits_of_its_hash(attach: Attach) -> None:
         user, ts_ms = random.randbytes(length - len(model)), random.getrandbits(64)
         with socket.socket() as one:
             assert give_key(one, model, user, ts_ms)
-            kept = attachment._loaded.get("rh_sessions", one.fileno().to_bytes(4, "little"), 16)
+            kept = attachment._loaded.get("rh_sessions", one.fileno().to_bytes(4, "little"), SESSION_BYTES)
         assert kept is not None
         assert int.from_bytes(kept[:8], "little") == hash_key(model, user, ts_ms, 0xFEDCBA9876543210), length
 

@@ -26,7 +26,7 @@ class FakeAttachment:
     """Notes what it is given."""
 
     def __init__(self) -> None:
-        self.table, self.seeds, self.closed = self, list[int](), False
+        self.table, self.bits, self.seeds, self.closed = self, 16, list[int](), False
         self.published: list[tuple[bytes, Sequence[Address | None]]] = []
 
     def publish(self, owners: bytes, addresses: Sequence[Address | None]) -> None:

@@ -13,6 +13,11 @@ from dpfedge.routing.kernel.attachment import load
 from dpfedge.routing.kernel.libbpf import Loaded, Program, library, link
 from tests.unit.routing.kernel.conftest import Attach
 
+_OTHERS = (
+    "rh_option", "rh_connect6", "rh_sendmsg4", "rh_sendmsg6", "rh_recvmsg4", "rh_recvmsg6", "rh_established",
+    "rh_message", "rh_receive",
+)  # fmt: skip
+
 
 @pytest.fixture
 def _here() -> None:
@@ -51,6 +56,20 @@ def _object() -> bytes:
     from dpfedge.routing.kernel.support import object_bytes
 
     return object_bytes("route")
+
+
+def test_object__with_larger_values_and_other_constants(attach: Attach) -> None:
+    """They are set before it is loaded; a map or a section that is not there is told, a size that does not fit too."""
+    with Loaded(
+        _object(), [Program("rh_connect4", 18, 10)], _OTHERS, value_sizes={"rh_table": 1 << 18},
+        constants={".rodata.rh_shift": (47).to_bytes(4, "little")},
+    ) as one:  # fmt: skip
+        assert one.get("rh_table", bytes(4), 1 << 18) == bytes(1 << 18)
+        assert one.get(".rodata.rh_shift", bytes(4), 4) == (47).to_bytes(4, "little")
+    with pytest.raises(Unavailable, match=r"no such map; found rh_other"):
+        Loaded(_object(), [], _OTHERS, value_sizes={"rh_other": 8})
+    with pytest.raises(OSError, match="Invalid argument"):
+        Loaded(_object(), [], _OTHERS, constants={".rodata.rh_shift": bytes(5)})
 
 
 def test_maps__put_get_drop(attach: Attach) -> None:
