@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of 8-bit matrices, and rounding to 8 bits and back.
 //
-// B is packed as [N / (NR * V)][K / 4][NR * V columns][4 bytes], signed (unsigned codes less 128), columns past N and
-// rows past K being zero. Sums are exact, so their order is free.
-// Options: MR, NR, V, SIGNED_A, SIGNED_DOT, ZEROS_B, BIAS, FLOATS, EXTRA_LOAD, EPILOGUE; TYPE, AXIS_ZERO (to and from floats).
+// B is packed as [N / PANEL][K / 4][PANEL columns][4 bytes], PANEL a multiple of NR * V, signed (unsigned codes less
+// 128), columns past N and rows past K being zero. Sums are exact, so their order is free.
+// Options: MR, NR, V, PANEL, SIGNED_A, SIGNED_DOT, ZEROS_B, BIAS, FLOATS, EXTRA_LOAD, EPILOGUE; TYPE, AXIS_ZERO (to and from floats).
 
 #if CPU
 typedef VI VIU __attribute__((aligned(4)));
@@ -19,9 +19,9 @@ typedef int int_any __attribute__((aligned(1)));
 inline VI dot4(VI acc, const int a, const VI b) {
 #if SIGNED_DOT
     return dot_lanes(acc, a, b);
-#elif CPU && V == 16 && defined(__AVX512VNNI__)
+#elif CPU && V == 16 && defined(HAS_AVX512VNNI)
     return __builtin_ia32_vpdpbusd512(acc, (VI)(a), b);
-#elif CPU && V == 8 && defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#elif CPU && V == 8 && defined(HAS_AVX512VNNI) && defined(HAS_AVX512VL)
     return __builtin_ia32_vpdpbusd256(acc, (VI)(a), b);
 #else
     const uchar4 x = as_uchar4(a);
@@ -39,46 +39,59 @@ inline VI dot4(VI acc, const int a, const VI b) {
 #endif
 
 #ifdef MR
-// C = epilogue((A - a_zero) * (B - b_zero) * a_scale * b_scale + bias), or the sums as ints (FLOATS 0)
-__kernel void bytes_gemm(TENSOR(a), TENSOR(b), TENSOR(a_scale), TENSOR(a_zero), TENSOR(b_scale), TENSOR(b_zero),
-                         TENSOR(b_sums), TENSOR(bias), EXTRA_ARGS TENSOR(c), const int M, const int N, const int K) {
-    const int m0 = get_global_id(0) * MR, n0 = get_global_id(1) * (NR * V), fours = (K + 3) / 4;
-    if (m0 >= M || n0 >= N) return;
-    __global const int *B = AS(const int, b) + (size_t)get_global_id(1) * fours * (NR * V);
+// Bytes of the other signedness are 128 away from what the dot product takes, and so is their zero
+#define FLIP (SIGNED_A != SIGNED_DOT ? (int)0x80808080 : 0)
+
+// Rows m0 .. m0 + MR of A (past the last: that one again) times NR * V columns of B
+INNER void products(__global const uchar *A, __global const int *B, const int m0, const int M, const int K,
+                    VI result[MR][NR]) {
     __global const uchar *row[MR];
     VI acc[MR][NR];
+    const int whole = K / 4;
 #pragma unroll
     for (int i = 0; i < MR; i++) {
-        row[i] = AS(const uchar, a) + (size_t)LEAST(m0 + i, M - 1) * K;
+        row[i] = A + (size_t)LEAST(m0 + i, M - 1) * K;
 #pragma unroll
         for (int j = 0; j < NR; j++) acc[i][j] = (VI)(0);
     }
-    // bytes of the other signedness are 128 away from what the dot product takes, and so is their zero
-    const int flip = SIGNED_A != SIGNED_DOT ? (int)0x80808080 : 0, whole = K / 4;
     for (int k = 0; k < whole; k++) {
         VI y[NR];
 #pragma unroll
         for (int j = 0; j < NR; j++) y[j] = LOADVI(B + j * V);
-        B += NR * V;
+        B += PANEL;
 #pragma unroll
         for (int i = 0; i < MR; i++) {
-            const int x = LOAD4(row[i] + 4 * k) ^ flip;
+            const int x = LOAD4(row[i] + 4 * k) ^ FLIP;
 #pragma unroll
             for (int j = 0; j < NR; j++) acc[i][j] = dot4(acc[i][j], x, y[j]);
         }
     }
-    if (whole < fours) {
+    if (4 * whole < K) {
         VI y[NR];
 #pragma unroll
         for (int j = 0; j < NR; j++) y[j] = LOADVI(B + j * V);
 #pragma unroll
         for (int i = 0; i < MR; i++) {
             int x = 0;
-            for (int k = 4 * whole; k < K; k++) x |= (row[i][k] ^ (flip & 255)) << (8 * (k % 4));
+            for (int k = 4 * whole; k < K; k++) x |= (row[i][k] ^ (FLIP & 255)) << (8 * (k % 4));
 #pragma unroll
             for (int j = 0; j < NR; j++) acc[i][j] = dot4(acc[i][j], x, y[j]);
         }
     }
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+        for (int j = 0; j < NR; j++) result[i][j] = acc[i][j];
+}
+
+// C = epilogue((A - a_zero) * (B - b_zero) * a_scale * b_scale + bias), or the sums as ints (FLOATS 0)
+__kernel void bytes_gemm(TENSOR(a), TENSOR(b), TENSOR(a_scale), TENSOR(a_zero), TENSOR(b_scale), TENSOR(b_zero),
+                         TENSOR(b_sums), TENSOR(bias), EXTRA_ARGS TENSOR(c), const int M, const int N, const int K) {
+    const int m0 = get_global_id(0) * MR, n0 = get_global_id(1) * (NR * V), fours = (K + 3) / 4;
+    if (m0 >= M || n0 >= N) return;
+    __global const uchar *A = AS(const uchar, a);
+    VI acc[MR][NR];
+    products(A, AS(const int, b) + (size_t)(n0 / PANEL) * fours * PANEL + n0 % PANEL, m0, M, K, acc);
 #if SIGNED_A
     const int zero = AS(const char, a_zero)[0] + (SIGNED_DOT ? 0 : 128);
 #else
@@ -88,7 +101,8 @@ __kernel void bytes_gemm(TENSOR(a), TENSOR(b), TENSOR(a_scale), TENSOR(a_zero), 
     for (int i = 0; i < MR; i++) {
 #if ZEROS_B
         int sum = 0;
-        for (int k = 0; k < K; k++) sum += BYTE(row[i][k] ^ (flip & 255));
+        __global const uchar *row = A + (size_t)LEAST(m0 + i, M - 1) * K;
+        for (int k = 0; k < K; k++) sum += BYTE(row[k] ^ (FLIP & 255));
 #endif
 #pragma unroll
         for (int j = 0; j < NR; j++) {

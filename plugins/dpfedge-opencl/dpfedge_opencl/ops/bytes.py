@@ -133,13 +133,14 @@ class ByteProduct:
 
     def _product(self, node: Node, to: Emitting, m: int, names: Sequence[str]) -> None:
         attrs, lanes = node.attrs, vector(to.facts, node.attrs["panel"])
-        rows, *group = tuned(to.facts, node, "bytes", (m, attrs["N"], attrs["K"]), tiles(to.facts, m))
+        choice = tiles(to.facts, m, attrs["panel"] // lanes)
+        rows, vectors, *group = tuned(to.facts, node, "bytes", (m, attrs["N"], attrs["K"]), choice)
         made = kernel(
-            "bytes", "bytes_gemm", to.facts, MR=rows, NR=attrs["panel"] // lanes, V=lanes, ZEROS_B=attrs["zeros"],
+            "bytes", "bytes_gemm", to.facts, MR=rows, NR=vectors, PANEL=attrs["panel"], V=lanes, ZEROS_B=attrs["zeros"],
             SIGNED_DOT=signed_dot(to.facts), SIGNED_A=int(to.value(names[0]).dtype == "i8"),
             BIAS=int(bool(names[7])),
             FLOATS=int(node.op != "MatMulInteger"), **epilogue_options(node, "last", lanes),
         )  # fmt: skip
         arguments = tensors([name or names[0] for name in (*names, node.outputs[0])])
         numbers = [i32(one) for one in (m, attrs["N"], attrs["K"])]
-        launch(to, made, [*arguments, *numbers], (divided(m, rows), divided(attrs["N"], attrs["panel"])), group)
+        launch(to, made, [*arguments, *numbers], (divided(m, rows), divided(attrs["N"], vectors * lanes)), group)

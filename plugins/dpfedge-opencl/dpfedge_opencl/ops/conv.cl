@@ -8,24 +8,10 @@
 // One accumulator per element, taps outside, channels inside: tile sizes change no bit of a result.
 // Options: MR, NR, V, WEIGHTS_HALF, FP16, BIAS, EXTRA_LOAD, EPILOGUE, PHASED (an output phase for each kernel offset modulo the stride).
 
-__kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
-                   const int IC, const int plane, const int PW, const int OH, const int OW, const int KH, const int KW,
-                   const int DH, const int DW, const int SH, const int SW, const int phase, const int origin,
-                   const int Q, const int shift, const int UH, const int UW, const int top, const int left,
-                   const int across) {
-    // what is larger, weights or input, is walked once: the other's tiles change first
-    const int m_tile = get_global_id(across), m0 = m_tile * MR;
-    int q0 = get_global_id(1 - across) * (NR * V), z = get_global_id(2), rest = 0;
-    if (m0 >= OC || q0 >= Q) return;
-    if (shift) q0 = LEAST(q0, Q - NR * V); // the planes are the input itself: nothing may be read past their end
-#if PHASED
-    rest = z % (UH * UW);
-    z /= UH * UW;
-#endif
-    const int g = z % groups, tiles = (OC + MR - 1) / MR;
-    __global const float *X = AS(const float, x) + (size_t)z * IC * plane + origin + q0;
-    __global const WEIGHT *W = AS(const WEIGHT, w) +
-        (((size_t)(rest * groups + g) * tiles + m_tile) * KH * KW) * IC * MR;
+// Products of MR channels' weights with the NR * V positions from X on, over all taps and channels of the input
+INNER void sums(__global const float *X, __global const WEIGHT *W, const int IC, const int plane, const int PW,
+                const int KH, const int KW, const int DH, const int DW, const int SH, const int SW, const int phase,
+                VF result[MR][NR]) {
     VF acc[MR][NR];
 #pragma unroll
     for (int i = 0; i < MR; i++)
@@ -78,6 +64,32 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
         for (h_rest += DH; h_rest >= SH; h_rest -= SH) h_whole++;
         if (DH < 0) h_whole += h_rest, h_rest = 0;
     }
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+        for (int j = 0; j < NR; j++) result[i][j] = acc[i][j];
+}
+
+__kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
+                   const int IC, const int plane, const int PW, const int OH, const int OW, const int KH, const int KW,
+                   const int DH, const int DW, const int SH, const int SW, const int phase, const int origin,
+                   const int Q, const int shift, const int UH, const int UW, const int top, const int left,
+                   const int across) {
+    // what is larger, weights or input, is walked once: the other's tiles change first
+    const int m_tile = get_global_id(across), m0 = m_tile * MR;
+    int q0 = get_global_id(1 - across) * (NR * V), z = get_global_id(2), rest = 0;
+    if (m0 >= OC || q0 >= Q) return;
+    if (shift) q0 = LEAST(q0, Q - NR * V); // the planes are the input itself: nothing may be read past their end
+#if PHASED
+    rest = z % (UH * UW);
+    z /= UH * UW;
+#endif
+    const int g = z % groups, tiles = (OC + MR - 1) / MR;
+    __global const float *X = AS(const float, x) + (size_t)z * IC * plane + origin + q0;
+    __global const WEIGHT *W = AS(const WEIGHT, w) +
+        (((size_t)(rest * groups + g) * tiles + m_tile) * KH * KW) * IC * MR;
+    VF acc[MR][NR];
+    sums(X, W, IC, plane, PW, KH, KW, DH, DW, SH, SW, phase, acc);
     const size_t area = (size_t)OH * OW;
 #pragma unroll
     for (int i = 0; i < MR; i++) {
@@ -137,16 +149,10 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
 
 // The same where positions are few: a vector is MR channels (V), an item makes them at FEW positions, and reads the
 // input as it lies. BORDER: some taps fall outside of it.
-__kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
-                       const int IC, const int IH, const int IW, const int OH, const int OW, const int KH,
-                       const int KW, const int DH, const int DW, const int SH, const int SW, const int top,
-                       const int left) {
-    const int m0 = get_global_id(0) * V, p0 = get_global_id(1) * FEW, z = get_global_id(2), area = OH * OW;
-    if (m0 >= OC || p0 >= area) return;
-    const int g = z % groups, tiles = (OC + V - 1) / V, plane = IH * IW;
-    __global const float *X = AS(const float, x) + (size_t)z * IC * plane;
-    __global const WEIGHT *W =
-        AS(const WEIGHT, w) + ((size_t)(g * tiles + get_global_id(0)) * KH * KW) * IC * V;
+INNER void few_sums(__global const float *X, __global const WEIGHT *W, const int IC, const int IH, const int IW,
+                    const int OW, const int KH, const int KW, const int DH, const int DW, const int SH, const int SW,
+                    const int top, const int left, const int p0, const int area, VF result[FEW]) {
+    const int plane = IH * IW;
     VF acc[FEW];
     int row[FEW], column[FEW];
 #pragma unroll
@@ -184,6 +190,22 @@ __kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y),
             }
         }
     }
+#pragma unroll
+    for (int p = 0; p < FEW; p++) result[p] = acc[p];
+}
+
+__kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
+                       const int IC, const int IH, const int IW, const int OH, const int OW, const int KH,
+                       const int KW, const int DH, const int DW, const int SH, const int SW, const int top,
+                       const int left) {
+    const int m0 = get_global_id(0) * V, p0 = get_global_id(1) * FEW, z = get_global_id(2), area = OH * OW;
+    if (m0 >= OC || p0 >= area) return;
+    const int g = z % groups, tiles = (OC + V - 1) / V, plane = IH * IW;
+    __global const float *X = AS(const float, x) + (size_t)z * IC * plane;
+    __global const WEIGHT *W =
+        AS(const WEIGHT, w) + ((size_t)(g * tiles + get_global_id(0)) * KH * KW) * IC * V;
+    VF acc[FEW];
+    few_sums(X, W, IC, IH, IW, OW, KH, KW, DH, DW, SH, SW, top, left, p0, area, acc);
     const int have = LEAST(V, OC - m0);
 #if BIAS
     const VF add = LOADN(AS(const float, bias) + g * OC + m0, have);

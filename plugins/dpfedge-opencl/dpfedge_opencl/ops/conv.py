@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpfedge.backend.api import Array
-from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
+from dpfedge_opencl.ops.api import Emitting, Facts, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
 from dpfedge_opencl.ops.halves import arithmetic, only_floats, stored, widened, widened_weight, writing
 from dpfedge_opencl.ops.source import (
@@ -23,6 +23,7 @@ from dpfedge_opencl.ops.source import (
     i32,
     kernel,
     launch,
+    masked,
     own_and_extras,
     tensors,
     tuned,
@@ -47,7 +48,7 @@ def channels_of_tile(arch: str, channels: int) -> int:
     return 8 if arch.startswith("x86-64") and (channels % 8 in (0, 5, 6, 7) or channels > 28) else 4
 
 
-def positions_of_tile(rows: int, lanes: int, count: int, depth: int) -> int:
+def positions_of_tile(facts: Facts, rows: int, lanes: int, count: int, depth: int) -> int:
     """Vectors of an item, for `count` positions that are sums of `depth` products: those with the least cycles.
 
     A CPU does two products of vectors a cycle, or two loads, and waits four cycles for a sum; an item has its price."""
@@ -56,11 +57,12 @@ def positions_of_tile(rows: int, lanes: int, count: int, depth: int) -> int:
         each = max(rows * vectors, rows + vectors, 8) / 2
         return divided(count, vectors * lanes) * (each * depth + _ITEM)
 
-    return min(range(_most(rows, lanes), 0, -1), key=cycles)
+    return min(range(_most(facts, rows), 0, -1), key=cycles)
 
 
-def _most(rows: int, lanes: int) -> int:
-    return {1: 4, 4: 4, 8: 3}[rows] if lanes == 16 else {1: 4, 4: 2, 8: 1}[rows]
+def _most(facts: Facts, rows: int) -> int:
+    """Vectors of an item that registers suffice for."""
+    return {1: 4, 4: 4, 8: 3}[rows] if masked(facts) else {1: 4, 4: 2, 8: 1}[rows]
 
 
 def pack_taps(weights: Array, rows: int) -> Array:
@@ -166,13 +168,7 @@ def _convolve(
 ) -> None:
     groups, rows, area = node.attrs["group"], node.attrs["rows"], math.prod(found.result)
     out, channels = node.attrs["channels"] // groups, batch[1] // groups
-    if (
-        out == channels == 1
-        and to.facts.cpu
-        and to.facts.vector_width >= 16
-        and found.strides[1] < 3
-        and found.kernel[1] <= 16
-    ):
+    if out == channels == 1 and masked(to.facts) and found.strides[1] < 3 and found.kernel[1] <= 16:
         _each_by_itself(to, node, found, batch, names, biased)
         return
     options: dict[str, str | int] = {"BIAS": int(biased), "MR": rows, "PHASED": 0}
@@ -192,16 +188,16 @@ def _convolve(
         launch(to, made, [*tensors(names), *(i32(one) for one in window_numbers)], sizes, (16, 4, 1))
         return
     lanes = _lanes(to, area)
-    most = _most(rows, lanes) * lanes
+    most = _most(to.facts, rows) * lanes
     read = _read(to, found, names[0], batch[0] * batch[1], most)
     count = (found.result[0] - 1) * read.row + found.result[1]
     shape = (batch[0] * groups, out, channels, *found.kernel, count)
     usual = (
-        positions_of_tile(rows, lanes, count, channels * math.prod(found.kernel)),
+        positions_of_tile(to.facts, rows, lanes, count, channels * math.prod(found.kernel)),
         int(out * math.prod(found.kernel) > count),
         *_GROUPS[0],
     )
-    vectors, across, *group = tuned(to.facts, node, "conv", shape, _candidates(to, usual, _most(rows, lanes)))
+    vectors, across, *group = tuned(to.facts, node, "conv", shape, _candidates(to, usual, _most(to.facts, rows)))
     tile = vectors * lanes
     numbers = (
         groups, out, channels, read.plane, read.row, *found.result, *found.kernel, *found.dilations, *found.strides,

@@ -97,7 +97,7 @@ def _spread_out(
     grid = (high + jh - 1, wide + jw - 1)
     count, out = (high - 1) * grid[1] + wide, node.attrs["channels"] // groups
     tile, across = (
-        positions_of_tile(rows, lanes, count, shape[1] // groups * jh * jw) * lanes,
+        positions_of_tile(to.facts, rows, lanes, count, shape[1] // groups * jh * jw) * lanes,
         int(out * jh * jw > count),
     )
     read = planes(to, names[0], shape[0] * shape[1], _two(shape[2:], 1), (jh - 1, jw - 1), grid, (1, 1), tile)

@@ -26,6 +26,7 @@ from dpfedge_opencl.ops.source import (
     launch,
     own_and_extras,
     panel_of,
+    registers,
     tensors,
     tuned,
     vector,
@@ -88,16 +89,22 @@ class Product:
         return outer, inner
 
 
-def tiles(facts: Facts, m: int, most: int = 12) -> tuple[tuple[int, ...], ...]:
-    """(rows of an item's tile, rows and panels of a work-group): the usual first, then others worth a try.
+def tiles(facts: Facts, m: int, vectors: int, most: int = 12) -> tuple[tuple[int, ...], ...]:
+    """(rows and vectors of an item's tile, rows and tiles of a work-group): the usual first, then others worth a try.
 
-    A row more in a tile is an accumulator more; where there are few rows, few are taken."""
+    `vectors` make a panel, and an item makes all of it where registers suffice: each is an accumulator for each row.
+    Few sizes serve all shapes, as each is another program."""
     if not facts.cpu:
         rows = 1 if m == 1 else 4
-        return tuple((rows, *group) for group in ((4, 16), (8, 8), (2, 32), (1, 64), (16, 4)))
-    fit = [rows for rows in (12, 8, 4) if rows <= most and facts.vector_width >= 16] or [4]
-    wanted = [1] if m == 1 else [4] if m <= 4 else [rows for rows in fit if rows <= 8 or m > 8] + [6]
-    return tuple((rows, 1, 1) for rows in wanted)
+        return tuple((rows, vectors, *group) for group in ((4, 16), (8, 8), (2, 32), (1, 64), (16, 4)))
+    room = registers(facts)
+    wide = next(count for count in range(vectors, 0, -1) if vectors % count == 0 and 5 * count < room)
+    if m <= 4:
+        wanted = [1 if m == 1 else 4]
+    else:
+        fit = [rows for rows in (12, 8, 4) if rows <= min(most, m) and (rows + 1) * wide < room] or [4]
+        wanted = [*fit, *(rows for rows in (5, 6) if (rows + 1) * wide < room)]
+    return tuple((rows, wide, 1, 1) for rows in wanted)
 
 
 def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, extras: Sequence[str] = ()) -> None:
@@ -109,10 +116,10 @@ def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, ext
     (_, a0, b0), (inner, a1, b1) = what.levels
     count = math.prod(level[0] for level in what.levels)
     shape = (count, what.m, what.n, what.k)
-    rows, *group = tuned(to.facts, node, "gemm", shape, tiles(to.facts, what.m))
+    rows, vectors, *group = tuned(to.facts, node, "gemm", shape, tiles(to.facts, what.m, tile // lanes))
     made = kernel(
-        "gemm", "gemm", to.facts, V=lanes, MR=rows, NR=tile // lanes, TRANS_A=int(what.trans_a),
-        PANELS=int(bool(what.panel)), BIAS=what.bias_kind,
+        "gemm", "gemm", to.facts, V=lanes, MR=rows, NR=vectors, TRANS_A=int(what.trans_a), PANEL=what.panel,
+        BIAS=what.bias_kind,
         **arithmetic(to.facts, to.value(b)), **epilogue_options(node, "last", lanes),
     )  # fmt: skip
     numbers = (what.m, what.n, what.k, what.lda, what.sk, what.bias_stride, inner)
@@ -120,7 +127,7 @@ def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, ext
         *tensors((a, b, what.bias or a, *extras, c)), *(i32(one) for one in numbers),
         *(i64(one) for one in (a0, a1, b0, b1)), np.float32(what.alpha),
     ]  # fmt: skip
-    launch(to, made, args, (divided(what.m, rows), divided(what.n, tile), count), (*group, 1))
+    launch(to, made, args, (divided(what.m, rows), divided(what.n, vectors * lanes), count), (*group, 1))
 
 
 def _panels(to: Emitting, what: Product, b: str, tile: int) -> tuple[str, Product]:

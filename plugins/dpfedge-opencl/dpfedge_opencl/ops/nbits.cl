@@ -3,9 +3,9 @@
 //
 // Codes lie as [N / 16][block][VECS][16 columns][4 bytes]; byte j of vector v is element 4 v + j of its part of the
 // block, of 4 bits the low half, the high half being HALF elements further. Scales and offsets are [N / 16][block][16].
-// An item makes V columns (V of 16) of MR rows. INT8: A was rounded to 8 bits per block (`round_blocks`); sums of
+// An item makes NR * V columns (V divides 16) of MR rows. INT8: A was rounded to 8 bits per block (`round_blocks`); sums of
 // products are exact then, and offsets multiply the sums of A before it was rounded. Else products of floats.
-// Options: BITS, BLOCK, MR, V, INT8, OFFSETS (0: there are none), LOUD (how many channels have floats), EXTRA_LOAD,
+// Options: BITS, BLOCK, MR, NR, V, INT8, OFFSETS (0: there are none), LOUD (how many channels have floats), EXTRA_LOAD,
 // EPILOGUE.
 
 #define SUB (BLOCK < 32 ? BLOCK : 32)
@@ -25,9 +25,9 @@ typedef VI VIU __attribute__((aligned(4)));
 inline VI dot4(VI acc, const VI a, const int x) {
 #if SIGNED_DOT
     return dot_lanes(acc, x, BITS == 4 ? a : a ^ (int)0x80808080); // codes of 8 bits less MIDDLE, which is 128
-#elif CPU && V == 16 && defined(__AVX512VNNI__)
+#elif CPU && V == 16 && defined(HAS_AVX512VNNI)
     return __builtin_ia32_vpdpbusd512(acc, a, (VI)(x));
-#elif CPU && V == 8 && defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#elif CPU && V == 8 && defined(HAS_AVX512VNNI) && defined(HAS_AVX512VL)
     return __builtin_ia32_vpdpbusd256(acc, a, (VI)(x));
 #else
     const char4 y = as_char4(x);
@@ -40,9 +40,13 @@ inline VI dot4(VI acc, const VI a, const int x) {
 
 // A code of each lane's int, less MIDDLE, as a float
 inline VF code_at(const VI c, const int shift) {
-#if BITS == 4 && CPU && V == 16 && defined(__AVX512F__)
+#if BITS == 4 && CPU && V == 16 && defined(HAS_AVX512F)
     const VF table = (VF)(-8.f, -7.f, -6.f, -5.f, -4.f, -3.f, -2.f, -1.f, 0.f, 1.f, 2.f, 3.f, 4.f, 5.f, 6.f, 7.f);
     return __builtin_ia32_permvarsf512(table, c >> shift);
+#elif BITS == 4 && CPU && V == 8 && defined(HAS_AVX512VL)
+    const VF low = (VF)(-8.f, -7.f, -6.f, -5.f, -4.f, -3.f, -2.f, -1.f);
+    const VF high = (VF)(0.f, 1.f, 2.f, 3.f, 4.f, 5.f, 6.f, 7.f);
+    return __builtin_ia32_vpermi2varps256(low, c >> shift, high);
 #elif CPU
     return __builtin_convertvector(((c >> shift) & (BITS == 4 ? 15 : 255)) - MIDDLE, VF);
 #else
@@ -50,125 +54,170 @@ inline VF code_at(const VI c, const int shift) {
 #endif
 }
 
-__kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TENSOR(w), TENSOR(scales),
-                    TENSOR(offsets), TENSOR(channels), TENSOR(loud), EXTRA_ARGS TENSOR(c), const int M, const int N,
-                    const int K) {
-    const int m0 = get_global_id(0) * MR, n0 = get_global_id(1) * V, blocks = K / BLOCK;
-    if (m0 >= M || n0 >= N) return;
-    const size_t first = (size_t)(n0 / 16) * blocks;
-    __global const int *W = AS(const int, w) + first * (VECS * 16) + n0 % 16;
-    __global const float *S = AS(const float, scales) + first * 16 + n0 % 16;
-#if OFFSETS
-    __global const float *O = AS(const float, offsets) + first * 16 + n0 % 16;
-#endif
-    VF acc[MR];
+// Products of NR * V columns with rows m0 .. m0 + MR of A (past the last: that one again), from panel n0 / 16 on
+INNER void products(__global const float *A, __global const char *rounded, __global const float *steps,
+                    __global const float *sums, __global const int *W, __global const float *S,
+                    __global const float *O, const int m0, const int M, const int n0, const int N, const int K,
+                    VF result[MR][NR]) {
+    const int blocks = K / BLOCK;
+    VF acc[MR][NR];
     int row[MR];
+    size_t panel[NR]; // in blocks
+    int lane[NR];
+#pragma unroll
+    for (int j = 0; j < NR; j++) {
+        const int n = LEAST(n0 + j * V, (N - 1) / V * V);
+        panel[j] = (size_t)(n / 16) * blocks;
+        lane[j] = n % 16;
+    }
 #pragma unroll
     for (int i = 0; i < MR; i++) {
-        acc[i] = (VF)(0.f);
         row[i] = LEAST(m0 + i, M - 1);
+#pragma unroll
+        for (int j = 0; j < NR; j++) acc[i][j] = (VF)(0.f);
     }
     for (int b = 0; b < blocks; b++) {
-        const VF scale = LOADV(S);
-        S += 16;
+        __global const int *w[NR];
+        size_t numbers[NR];
+#pragma unroll
+        for (int j = 0; j < NR; j++) {
+            w[j] = W + (panel[j] + b) * (VECS * 16) + lane[j];
+            numbers[j] = (panel[j] + b) * 16 + lane[j];
+        }
 #if INT8
-        VI dot[MR];
+        VI dot[MR][NR];
 #pragma unroll
-        for (int i = 0; i < MR; i++) dot[i] = (VI)(0);
+        for (int i = 0; i < MR; i++)
 #pragma unroll
-        for (int v = 0; v < VECS; v++) {
-            const VI code = LOADVI(W + v * 16);
-            const int k = b * BLOCK + (v / PER_SUB) * SUB + (v % PER_SUB) * 4;
-#pragma unroll
-            for (int i = 0; i < MR; i++) {
-                __global const int *x = AS(const int, rounded) + ((size_t)row[i] * K + k) / 4;
-#if BITS == 4
-                dot[i] = dot4(dot[i], code & 0x0f0f0f0f, x[0]);
-                dot[i] = dot4(dot[i], (code >> 4) & 0x0f0f0f0f, x[HALF / 4]);
-#else
-                dot[i] = dot4(dot[i], code, x[0]);
-#endif
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < MR; i++) {
-            const size_t at = (size_t)row[i] * blocks + b;
-#if CPU
-            const VF product = __builtin_convertvector(dot[i], VF);
-#else
-            const VF product = CAT(convert_float, V)(dot[i]);
-#endif
-            acc[i] = product * (scale * AS(const float, steps)[at]) + acc[i];
-#if BITS == 4 || !SIGNED_DOT
-            acc[i] = scale * (-(float)MIDDLE * AS(const float, sums)[2 * at]) + acc[i];
-#endif
-#if OFFSETS
-            acc[i] = LOADV(O) * AS(const float, sums)[2 * at + 1] + acc[i];
-#endif
-        }
-#else
-        // two sums, as one would wait for each product before the next
-        VF dot[MR], odd[MR];
-#pragma unroll
-        for (int i = 0; i < MR; i++) dot[i] = odd[i] = (VF)(0.f);
+            for (int j = 0; j < NR; j++) dot[i][j] = (VI)(0);
 #pragma unroll
         for (int v = 0; v < VECS; v++) {
-            const VI code = LOADVI(W + v * 16);
             const int k = b * BLOCK + (v / PER_SUB) * SUB + (v % PER_SUB) * 4;
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const VF low = code_at(code, 8 * j);
-#if BITS == 4
-                const VF high = code_at(code, 8 * j + 4);
-#endif
+            for (int j = 0; j < NR; j++) {
+                const VI code = LOADVI(w[j] + v * 16);
 #pragma unroll
                 for (int i = 0; i < MR; i++) {
-                    __global const float *x = AS(const float, a) + (size_t)row[i] * K + k + j;
+                    __global const int *x = (__global const int *)rounded + ((size_t)row[i] * K + k) / 4;
 #if BITS == 4
-                    dot[i] = x[0] * low + dot[i];
-                    odd[i] = x[HALF] * high + odd[i];
+                    dot[i][j] = dot4(dot[i][j], code & 0x0f0f0f0f, x[0]);
+                    dot[i][j] = dot4(dot[i][j], (code >> 4) & 0x0f0f0f0f, x[HALF / 4]);
 #else
-                    if (j % 2)
-                        odd[i] = x[0] * low + odd[i];
-                    else
-                        dot[i] = x[0] * low + dot[i];
+                    dot[i][j] = dot4(dot[i][j], code, x[0]);
 #endif
                 }
             }
         }
 #pragma unroll
-        for (int i = 0; i < MR; i++) {
-            acc[i] = scale * (dot[i] + odd[i]) + acc[i];
-#if OFFSETS
-            acc[i] = LOADV(O) * AS(const float, sums)[(size_t)row[i] * blocks + b] + acc[i];
+        for (int j = 0; j < NR; j++) {
+            const VF scale = LOADV(S + numbers[j]);
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+                const size_t at = (size_t)row[i] * blocks + b;
+#if CPU
+                VF product = __builtin_convertvector(dot[i][j], VF);
+#else
+                VF product = CAT(convert_float, V)(dot[i][j]);
 #endif
+#if BITS == 4 || !SIGNED_DOT
+                product = product * steps[at] - MIDDLE * sums[2 * at];
+#else
+                product *= steps[at];
+#endif
+                acc[i][j] = product * scale + acc[i][j];
+#if OFFSETS
+                acc[i][j] = LOADV(O + numbers[j]) * sums[2 * at + 1] + acc[i][j];
+#endif
+            }
+        }
+#else
+        // two sums, as one would wait for each product before the next
+        VF dot[MR][NR], odd[MR][NR];
+#pragma unroll
+        for (int i = 0; i < MR; i++)
+#pragma unroll
+            for (int j = 0; j < NR; j++) dot[i][j] = odd[i][j] = (VF)(0.f);
+#pragma unroll
+        for (int v = 0; v < VECS; v++) {
+            const int k = b * BLOCK + (v / PER_SUB) * SUB + (v % PER_SUB) * 4;
+#pragma unroll
+            for (int j = 0; j < NR; j++) {
+                const VI code = LOADVI(w[j] + v * 16);
+#pragma unroll
+                for (int l = 0; l < 4; l++) {
+                    const VF low = code_at(code, 8 * l);
+#if BITS == 4
+                    const VF high = code_at(code, 8 * l + 4);
+#endif
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+                        __global const float *x = A + (size_t)row[i] * K + k + l;
+#if BITS == 4
+                        dot[i][j] = x[0] * low + dot[i][j];
+                        odd[i][j] = x[HALF] * high + odd[i][j];
+#else
+                        if (l % 2)
+                            odd[i][j] = x[0] * low + odd[i][j];
+                        else
+                            dot[i][j] = x[0] * low + dot[i][j];
+#endif
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < NR; j++) {
+            const VF scale = LOADV(S + numbers[j]);
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+                acc[i][j] = scale * (dot[i][j] + odd[i][j]) + acc[i][j];
+#if OFFSETS
+                acc[i][j] = LOADV(O + numbers[j]) * sums[(size_t)row[i] * blocks + b] + acc[i][j];
+#endif
+            }
         }
 #endif
-        W += VECS * 16;
-#if OFFSETS
-        O += 16;
-#endif
     }
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+        for (int j = 0; j < NR; j++) result[i][j] = acc[i][j];
+}
+
+__kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TENSOR(w), TENSOR(scales),
+                    TENSOR(offsets), TENSOR(channels), TENSOR(loud), EXTRA_ARGS TENSOR(c), const int M, const int N,
+                    const int K) {
+    const int m0 = get_global_id(0) * MR, n0 = get_global_id(1) * (NR * V);
+    if (m0 >= M || n0 >= N) return;
+    __global const float *A = AS(const float, a);
+    VF acc[MR][NR];
+    products(A, AS(const char, rounded), AS(const float, steps), AS(const float, sums), AS(const int, w),
+             AS(const float, scales), AS(const float, offsets), m0, M, n0, N, K, acc);
 #if LOUD
     // channels whose weights no block holds well: floats of their own, by A as it is
     const int wide = (N + 15) / 16 * 16;
 #pragma unroll
-    for (int j = 0; j < LOUD; j++) {
-        const int k = AS(const int, channels)[j];
-        const VF weight = LOADV(AS(const float, loud) + (size_t)j * wide + n0);
+    for (int l = 0; l < LOUD; l++) {
+        const int k = AS(const int, channels)[l];
 #pragma unroll
-        for (int i = 0; i < MR; i++) acc[i] = AS(const float, a)[(size_t)row[i] * K + k] * weight + acc[i];
+        for (int j = 0; j < NR; j++) {
+            const VF weight = LOADV(AS(const float, loud) + (size_t)l * wide + LEAST(n0 + j * V, wide - V));
+#pragma unroll
+            for (int i = 0; i < MR; i++) acc[i][j] = A[(size_t)LEAST(m0 + i, M - 1) * K + k] * weight + acc[i][j];
+        }
     }
 #endif
 #pragma unroll
-    for (int i = 0; i < MR; i++) {
-        const int have = m0 + i < M ? LEAST(V, N - n0) : 0;
-        if (have <= 0) continue;
-        const size_t at = (size_t)(m0 + i) * N + n0;
-        const VF v = acc[i];
-        EXTRA_LOAD(at, n0, have)
-        STOREN(EPILOGUE, AS(float, c) + at, have);
-    }
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+        for (int j = 0; j < NR; j++) {
+            const int n = n0 + j * V, have = m0 + i < M ? LEAST(V, N - n) : 0;
+            if (have <= 0) continue;
+            const size_t at = (size_t)(m0 + i) * N + n;
+            const VF v = acc[i][j];
+            EXTRA_LOAD(at, n, have)
+            STOREN(EPILOGUE, AS(float, c) + at, have);
+        }
 }
 
 // Blocks of A: their sums, and (INT8) 8-bit codes of step max|a| / 127 and the sums of what these stand for before

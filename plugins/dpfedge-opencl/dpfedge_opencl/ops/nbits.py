@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpfedge.backend.api import Array
-from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
+from dpfedge_opencl.ops.api import Emitting, Facts, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
 from dpfedge_opencl.ops.gemm import tiles
 from dpfedge_opencl.ops.source import (
@@ -23,6 +23,7 @@ from dpfedge_opencl.ops.source import (
     kernel,
     launch,
     own_and_extras,
+    registers,
     signed_dot,
     tensors,
     tuned,
@@ -121,18 +122,28 @@ class MatMulNBits:
             return
         offsets, lanes = bool(own[3]), vector(to.facts)
         shape = (m, attrs["N"], attrs["K"], attrs.get("bits", 4))
-        rows, *group = tuned(to.facts, node, "nbits", shape, tiles(to.facts, m, 8))
+        rows, vectors, *group = tuned(to.facts, node, "nbits", shape, _tiles(to.facts, m, lanes, attrs["bytes"]))
         prepared = _rounded(to, node, own[0], m, offsets)
         made = kernel(
-            "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, V=lanes,
-            INT8=attrs["bytes"], OFFSETS=int(offsets), LOUD=attrs["loud"], SIGNED_DOT=signed_dot(to.facts),
-            ROWS=1, ZEROS=0, INDEX="int",
+            "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, NR=vectors,
+            V=lanes, INT8=attrs["bytes"], OFFSETS=int(offsets), LOUD=attrs["loud"],
+            SIGNED_DOT=signed_dot(to.facts), ROWS=1, ZEROS=0, INDEX="int",
             **epilogue_options(node, "last", lanes),
         )  # fmt: skip
         more = [name or own[2] for name in own[3:6]]
         names = (own[0], *prepared, *own[1:3], *more, *extras, node.outputs[0])
         args = [*tensors(names), i32(m), i32(attrs["N"]), i32(attrs["K"])]
-        launch(to, made, args, (divided(m, rows), divided(attrs["N"], lanes)), group)
+        launch(to, made, args, (divided(m, rows), divided(attrs["N"], vectors * lanes)), group)
+
+
+def _tiles(facts: Facts, m: int, lanes: int, whole: int) -> tuple[tuple[int, ...], ...]:
+    """As `gemm.tiles`; without bytes a row has two sums for each vector, beside the result."""
+    panel = _LANES // lanes
+    if not facts.cpu or registers(facts) < 32:
+        return tiles(facts, m, 1, 4)
+    if m == 1:
+        return (1, panel, 1, 1), (1, 2 * panel, 1, 1)
+    return tiles(facts, m, panel, 8 if whole or panel == 1 else 4)
 
 
 def _rounded(to: Emitting, node: Node, a: str, m: int, offsets: bool) -> tuple[str, str, str]:
@@ -146,8 +157,8 @@ def _rounded(to: Emitting, node: Node, a: str, m: int, offsets: bool) -> tuple[s
     sums = to.scratch("f32", (blocks, 2))
     each = 16 if to.facts.cpu else 1
     made = kernel(
-        "nbits", "round_blocks", to.facts, LOUD=0, BITS=8, BLOCK=block, MR=1, INT8=attrs["bytes"], OFFSETS=0, ROWS=each,
-        ZEROS=0, INDEX="int", **epilogue_options(Node("", "", (), (), {}), "last", 4),
+        "nbits", "round_blocks", to.facts, LOUD=0, BITS=8, BLOCK=block, MR=1, NR=1, INT8=attrs["bytes"], OFFSETS=0,
+        ROWS=each, ZEROS=0, INDEX="int", **epilogue_options(Node("", "", (), (), {}), "last", 4),
     )  # fmt: skip
     launch(to, made, [*tensors((a, rounded, steps, sums)), i32(blocks)], (divided(blocks, each),))
     return rounded, steps, sums
@@ -177,7 +188,7 @@ class GatherBlockQuantized:
         zeros = len(node.inputs) > 3 and bool(node.inputs[3])
         count, width = math.prod(at.shape), to.value(node.outputs[0]).shape[-1]
         made = kernel(
-            "nbits", "gather_blocks", to.facts, LOUD=0, BITS=node.attrs.get("bits", 4), BLOCK=32, MR=1, INT8=0,
+            "nbits", "gather_blocks", to.facts, LOUD=0, BITS=node.attrs.get("bits", 4), BLOCK=32, MR=1, NR=1, INT8=0,
             OFFSETS=0, ROWS=1, ZEROS=int(zeros), INDEX="long" if at.dtype == "i64" else "int",
             **epilogue_options(Node("", "", (), (), {}), "last", 4),
         )  # fmt: skip

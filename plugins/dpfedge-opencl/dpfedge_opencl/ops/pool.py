@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dpfedge_opencl.ops.api import Emitting, Lowering, Node, Value, op
 from dpfedge_opencl.ops.base import need
 from dpfedge_opencl.ops.halves import only_floats, widened, writing
-from dpfedge_opencl.ops.source import i32, kernel, launch, tensors
+from dpfedge_opencl.ops.source import i32, kernel, launch, masked, tensors
 from dpfedge_opencl.ops.windows import Window, window
 
 __all__ = ["Pool"]
@@ -41,7 +41,7 @@ class Pool:
         counted = int(node.attrs.get("count_include_pad", 0))
         largest = node.op == "MaxPool"
         whole = found.before == found.after == (0, 0) and not node.attrs.get("ceil_mode")
-        if (largest or whole) and to.facts.cpu and to.facts.vector_width >= 16 and found.strides[1] < 3:
+        if (largest or whole) and masked(to.facts) and found.strides[1] < 3:
             self._wide(node, to, found, rows)
             return
         made = kernel("pool", "pool", to.facts, MAX=int(largest), PADDED=counted)

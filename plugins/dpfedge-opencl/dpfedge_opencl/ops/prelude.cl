@@ -17,6 +17,24 @@
 #define WEIGHTS_HALF 0
 #endif
 
+// What a CPU's functions may use: all that the compiler takes it for, and what `Facts.target` asks for besides
+#ifdef __AVX512F__
+#define HAS_AVX512F 1
+#endif
+#ifdef __AVX512VL__
+#define HAS_AVX512VL 1
+#endif
+#ifdef __AVX512VNNI__
+#define HAS_AVX512VNNI 1
+#endif
+
+// Drivers inline kernels into functions of their own, which do not ask: what is worth asking for stays a function
+#ifdef ASKING
+#define INNER static __attribute__((noinline))
+#else
+#define INNER inline
+#endif
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 
@@ -127,20 +145,22 @@ inline float total(const VF x) {
 
 #if V > 1
 // Lanes begin .. end of the V floats at p, the others being those of `other`; no other memory is touched
-#if CPU && V == 16 && defined(__AVX512F__)
 // The built-ins know no address spaces, and a CPU has none
+#if CPU && V == 16 && defined(HAS_AVX512F)
+#define MASKED_LOAD(p, other, mask) __builtin_ia32_loadups512_mask((const float *)(size_t)(p), other, (ushort)(mask))
+#define MASKED_STORE(x, p, mask) __builtin_ia32_storeups512_mask((float *)(size_t)(p), x, (ushort)(mask))
+#elif CPU && V == 8 && defined(HAS_AVX512VL)
+#define MASKED_LOAD(p, other, mask) __builtin_ia32_loadups256_mask((const VF *)(size_t)(p), other, (uchar)(mask))
+#define MASKED_STORE(x, p, mask) __builtin_ia32_storeups256_mask((VF *)(size_t)(p), x, (uchar)(mask))
+#endif
+#ifdef MASKED_LOAD
 inline VF load_lanes_or(__global const float *p, const int begin, const int end, const VF other) {
-    const uint mask = ((1u << end) - 1u) & ~((1u << begin) - 1u);
-    return __builtin_ia32_loadups512_mask((const float *)(size_t)p, other, (ushort)mask);
+    return MASKED_LOAD(p, other, ((1u << end) - 1u) & ~((1u << begin) - 1u));
 }
 
-inline VF load_private(const float *p, const int have) {
-    return __builtin_ia32_loadups512_mask(p, (VF)(0.f), (ushort)((1u << have) - 1u));
-}
+inline VF load_private(const float *p, const int have) { return MASKED_LOAD(p, (VF)(0.f), (1u << have) - 1u); }
 
-inline void store_some(const VF x, __global float *p, const int have) {
-    __builtin_ia32_storeups512_mask((float *)(size_t)p, x, (ushort)((1u << have) - 1u));
-}
+inline void store_some(const VF x, __global float *p, const int have) { MASKED_STORE(x, p, (1u << have) - 1u); }
 #else
 inline VF load_lanes_or(__global const float *p, const int begin, const int end, const VF other) {
     float lane[V];

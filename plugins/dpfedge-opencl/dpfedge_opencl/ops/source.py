@@ -24,8 +24,10 @@ __all__ = [
     "items",
     "kernel",
     "launch",
+    "masked",
     "own_and_extras",
     "panel_of",
+    "registers",
     "signed_dot",
     "spread",
     "tensors",
@@ -46,22 +48,41 @@ def _text(name: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _made(name: str, entry: str, options: tuple[tuple[str, str | int], ...]) -> Kernel:
+def _made(name: str, entry: str, options: tuple[tuple[str, str | int], ...], target: str) -> Kernel:
     # definitions in the text, not -D: some of them hold spaces, which drivers part at
     defined = "".join(f"#define {key} {value}\n" for key, value in options if key != HELPERS)
     helpers = str(dict(options).get(HELPERS, ""))
-    return Kernel(entry, defined + _text("prelude") + helpers + _text(name), OPTIONS)
+    return Kernel(entry, defined + _for_target(_text("prelude") + helpers + _text(name), target), OPTIONS)
+
+
+def _for_target(text: str, target: str) -> str:
+    """`text` with functions that ask for the instruction sets of `target`, where the compiler knows how to say so."""
+    if not target:
+        return text
+    has = "#define ASKING 1\n" + "".join(f"#define HAS_{one.upper()} 1\n" for one in target.split(","))
+    push = f'#pragma clang attribute push(__attribute__((target("{target}"))), apply_to = function)\n'
+    return f"#ifdef __clang__\n{has}{push}#endif\n{text}\n#ifdef __clang__\n#pragma clang attribute pop\n#endif\n"
 
 
 def kernel(name: str, entry: str, facts: Facts, **options: str | int) -> Kernel:
     """`entry` of `<name>.cl` with these options; V, the lanes of a vector, is the device's unless given."""
     options = {"V": vector(facts), "CPU": int(facts.cpu), **options}
-    return _made(name, entry, tuple(sorted(options.items())))
+    return _made(name, entry, tuple(sorted(options.items())), facts.target)
 
 
 def vector(facts: Facts, most: int = 16) -> int:
     """Lanes of a vector: what the device likes, of 4, 8 and 16, and at most `most`."""
     return next((lanes for lanes in (16, 8, 4) if lanes <= min(facts.vector_width, most)), 4)
+
+
+def masked(facts: Facts) -> bool:
+    """Whether lanes of a load or a store can be left out (AVX-512, which has twice the registers, too)."""
+    return facts.cpu and (facts.vector_width >= 16 or "avx512vl" in facts.target)
+
+
+def registers(facts: Facts) -> int:
+    """Vectors that a kernel on a CPU can hold."""
+    return 16 if facts.arch.startswith("x86-64") and not masked(facts) else 32
 
 
 def panel_of(arch: str) -> int:

@@ -15,7 +15,7 @@ from dpfedge_opencl.plan import Launch, Plan
 from dpfedge_opencl.runtime import open_runtime
 from dpfedge_opencl.specialise import specialise
 from dpfedge_opencl.tune import Offers, Stopwatch, tune
-from made_flavours import FLAVOURS, answers, floats, one
+from made_flavours import FLAVOURS, answers, floats, one, played
 from made_nodes import device
 
 from dpfedge.backend.api import LowerRequest
@@ -36,7 +36,8 @@ def _graph() -> Graph:
 
 
 def _plan(graph: Graph, tuning: Mapping[str, Any]) -> Plan:
-    return specialise(graph, {"x": (1, 16, 40)}, frozenset(), dataclasses.replace(FACTS, tuning=tuning))
+    facts = dataclasses.replace(played(FACTS, open_runtime(device()[1]).facts), tuning=tuning)
+    return specialise(graph, {"x": (1, 16, 40)}, frozenset(), facts)
 
 
 def test_tune__takes_what_is_faster_and_nothing_else() -> None:

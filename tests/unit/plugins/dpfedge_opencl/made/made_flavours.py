@@ -66,6 +66,12 @@ def one(
     return model
 
 
+def played(facts: Facts, here: Facts) -> Facts:
+    """`facts` as this machine's device, `here`, plays them: vectors that its compiler does not make end the process."""
+    lanes = min(facts.vector_width, here.vector_width)
+    return dataclasses.replace(facts, vector_width=lanes, target=here.target if facts.cpu else "")
+
+
 def answers(
     made: onnx.ModelProto, flavour: str, feeds: Mapping[str, Array], more: frozenset[str] = frozenset(), **facts: Any
 ) -> dict[str, Array]:
@@ -75,10 +81,7 @@ def answers(
     graph = lower(LowerRequest("made", made.SerializeToString(), found.arch, features | more))
     assert not any(what.startswith("cpu segment") for what, _ in graph.decisions), graph.decisions
     runtime = copy.copy(open_runtime(here))
-    # vectors that this machine's compiler does not make end the process
-    wanted = dataclasses.replace(found, **facts)
-    lanes, own = min(wanted.vector_width, runtime.facts.vector_width), runtime.facts.target if found.cpu else ""
-    runtime.facts = dataclasses.replace(wanted, vector_width=lanes, target=own)
+    runtime.facts = played(dataclasses.replace(found, **facts), runtime.facts)
     executable = load_on(view(backend, graph, "made"), runtime, Budget())
     result = {name: np.array(array) for name, array in executable.run(feeds).items()}
     executable.close()

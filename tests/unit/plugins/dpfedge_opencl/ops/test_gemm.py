@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from dpfedge_opencl.ops.gemm import Product, matmul_shape, packed
-from made_flavours import BOTH, agree, answers, floats, one
+from dpfedge_opencl.ops.gemm import Product, matmul_shape, packed, tiles
+from dpfedge_opencl.ops.source import registers
+from made_flavours import BOTH, FLAVOURS, agree, answers, floats, one
 
 SHAPES = {
     "vector": ((1, 33), (33, 70)),
@@ -63,6 +65,19 @@ def test_matmul__gives_the_same_bits_whatever_the_tile() -> None:
     found = [answers(made, "wide", feeds, vector_width=width)["y0"] for width in (16, 8, 4)]
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
+
+
+def test_tiles__fit_the_registers() -> None:
+    """Accumulators, a vector of B for each and one of A; few sizes for all numbers of rows."""
+    wide, old = FLAVOURS["wide"][0], FLAVOURS["avx2"][0]
+    masks = replace(wide, vector_width=8, target="avx512vl")
+    for facts, vectors in ((wide, 2), (masks, 4), (old, 4), (old, 2)):
+        found = [tiles(facts, m, vectors) for m in range(1, 200)]
+        assert all((rows + 1) * wide < registers(facts) for each in found for rows, wide, *_ in each)
+        assert all(vectors % wide == 0 for each in found for _, wide, *_ in each)
+        assert len({each[0] for each in found}) <= 4
+    assert tiles(masks, 20, 4)[0][:2] == (4, 4)
+    assert tiles(FLAVOURS["mali"][0], 20, 2)[0] == (4, 2, 4, 16)
 
 
 def test_packed__puts_columns_into_panels() -> None:

@@ -3,8 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dpfedge_opencl.ops.api import Node
-from dpfedge_opencl.ops.source import divided, epilogue_options, kernel, own_and_extras, panel_of, spread, vector
+from dpfedge_opencl.ops.source import (
+    divided,
+    epilogue_options,
+    kernel,
+    masked,
+    own_and_extras,
+    panel_of,
+    registers,
+    spread,
+    vector,
+)
 from made_flavours import FLAVOURS
 
 WIDE, MALI = FLAVOURS["wide"][0], FLAVOURS["mali"][0]
@@ -46,3 +58,15 @@ def test_panel_of__follows_the_class_of_hardware() -> None:
     """Known when a graph is lowered, where no device is."""
     assert [panel_of(arch) for arch in ("x86-64-v4", "x86-64-v3", "mali-g610")] == [32, 16, 8]
     assert divided(7, 4) == 2
+
+
+def test_kernel__asks_for_what_the_compiler_leaves_out() -> None:
+    """By functions of its own; a device whose compiler has all gets the text as it is."""
+    older = replace(WIDE, vector_width=8, target="avx512f,avx512vl")
+    found = kernel("gemm", "gemm", older, MR=1).source
+    assert 'target("avx512f,avx512vl")' in found
+    assert "#define HAS_AVX512VL 1" in found
+    assert "clang attribute" not in kernel("gemm", "gemm", WIDE, MR=1).source
+    assert [(masked(one), registers(one)) for one in (WIDE, older, MALI)] == [(True, 32), (True, 32), (False, 32)]
+    plain = replace(older, target="")
+    assert (masked(plain), registers(plain)) == (False, 16)
