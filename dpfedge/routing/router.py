@@ -27,6 +27,9 @@ __all__ = ["GRACE_NS", "Change", "Decision", "Router"]
 GRACE_NS = 1_000_000_000
 """How long an index rests before another instance gets it: a reader may still hold it."""
 
+_HEIRS_AT_ONCE = 1 << 12
+"""Table slots whose heirs a sample looks after: several instances may fail at once, and no decision waits for this."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -127,7 +130,7 @@ class Router:
             member = _Member(self._new_index(name), instance, health)
             moved = self.table.put(member.index, instance.seed, member.effective)
             self._members[name] = member
-            return self._changed(member, moved, "join")
+            return self._decided(member, moved, "join")
 
     def leave(self, name: str) -> Change:
         """The instance goes; its table slots go to others, and nothing else moves."""
@@ -137,14 +140,14 @@ class Router:
             del self._members[name]
             self._resting[name] = self._clock() + GRACE_NS, member.index
             member.gone = True
-            return self._changed(member, moved, "leave")
+            return self._decided(member, moved, "leave")
 
     def weigh(self, name: str, weight: int) -> Change:
         """Give an instance another weight."""
         with self._lock:
             member = self._member(name)
             member.instance = Instance(name, weight)
-            return self._reweighed(member, "weight")
+            return self._decided(member, self.table.weigh(member.index, member.effective), "weight")
 
     def sample(self, name: str, sample: Sample) -> Change | None:
         """Judge a sample of an instance's device; the change when it lost its table slots or got them back."""
@@ -152,6 +155,7 @@ class Router:
             member = self._member(name)
             if not member.health.take(sample, self._now_ms()):
                 self._sampled.add(name)
+                self.table.find_heirs(_HEIRS_AT_ONCE)
                 return None
             verb = "healthy again" if member.health.healthy else "not healthy"
             return self._reweighed(member, f"{verb}: health {member.health.score / 10000:.4f}")
@@ -184,6 +188,7 @@ class Router:
                 self._held -= 1
                 if self._dirty and not self._held:
                     self._publish()
+                    self.table.find_heirs()
 
     def publish(self) -> int:
         """Publish the same table once more, so that readers see what samples have told; the generation."""
@@ -255,6 +260,13 @@ class Router:
     def _reweighed(self, member: _Member, why: str) -> Change:
         return self._changed(member, self.table.weigh(member.index, member.effective), why)
 
+    def _decided(self, member: _Member, moved: int, why: str) -> Change:
+        """A change that somebody asked for, of which few come at once: after it every slot knows its heir."""
+        change = self._changed(member, moved, why)
+        if not self._held:
+            self.table.find_heirs()
+        return change
+
     def _changed(self, member: _Member, moved: int, why: str) -> Change:
         self._dirty = True
         self._pack(member.index, member.entry())
@@ -275,9 +287,7 @@ class Router:
             if (member := self._members.get(name)) is not None:  # one that left was packed then
                 self._pack(member.index, member.entry())
         self._sampled.clear()
-        generation = self.publisher.publish(self.table, self._packed)
-        self.table.find_heirs()  # so that the next failure is decided at once; this one is published
-        return generation
+        return self.publisher.publish(self.table, self._packed)
 
     def _pack(self, index: int, entry: Entry) -> None:
         at = index * ENTRY_BYTES

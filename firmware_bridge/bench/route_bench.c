@@ -12,15 +12,18 @@
 #include "route_peers.h"
 
 enum { KEYS = 4096, KEY_BYTES = 43, BITS = 16, SLOTS = 1 << BITS, MOST = 1024, PRIME = 65537, ROUNDS_MOST = 1001, MOVES = 1 << 20 };
+enum { WIDE = 20, MANY = 1 << 20, LARGE = 655373 }; /* the larger of the two sizes that Maglev's paper measures */
 
 static unsigned char keys[KEYS][48];
 static uint64_t names[MOST], logs[DPF_TABLE_LOGS];
+static uint16_t wide_slots[1 << WIDE], wide_heirs[1 << WIDE], heirs[SLOTS];
 static uint16_t ids[MOST], slots[SLOTS], before[SLOTS], maglev_before[PRIME], maglev_slots[PRIME];
 static ketama_point points[MOST * KETAMA_POINTS], points_before[MOST * KETAMA_POINTS];
-static dpf_table_instance instances[MOST];
-static dpf_table table;
-static dpf_route_view view;
-static maglev peer = {PRIME, maglev_slots};
+static dpf_table_instance instances[MOST], wide_instances[MOST];
+static dpf_table table, wide;
+static dpf_route_view view, wide_view;
+static uint16_t large_slots[LARGE];
+static maglev peer = {PRIME, maglev_slots}, large = {LARGE, large_slots};
 static ketama ring = {0, points};
 static uint32_t count;
 
@@ -42,6 +45,36 @@ static uint32_t by_table(uint32_t i) {
 static uint32_t by_published(uint32_t i) {
     dpf_route_word generation;
     return dpf_route_owner(&view, hash_of(i), &generation);
+}
+
+static uint32_t by_wide(uint32_t i) {
+    dpf_route_word generation;
+    return dpf_route_owner(&wide_view, hash_of(i), &generation);
+}
+
+/* Of so many sessions that the table's memory is seen: no two lookups are of one table slot for long. */
+static uint64_t hash_of_many(uint32_t i) {
+    unsigned char key[DPF_ROUTE_KEY_MOST];
+    const unsigned char *at = keys[i % KEYS];
+    return dpf_xxh64(key, dpf_route_key(key, at, 10, at + 10, 21, i), DPF_ROUTE_KEY_SEED);
+}
+
+static uint32_t many_by_table(uint32_t i) {
+    dpf_route_word generation;
+    return dpf_route_owner(&view, hash_of_many(i), &generation);
+}
+
+static uint32_t many_by_wide(uint32_t i) {
+    dpf_route_word generation;
+    return dpf_route_owner(&wide_view, hash_of_many(i), &generation);
+}
+
+static uint32_t many_by_maglev(uint32_t i) {
+    return maglev_find(&peer, hash_of_many(i));
+}
+
+static uint32_t many_by_large_maglev(uint32_t i) {
+    return maglev_find(&large, hash_of_many(i));
 }
 
 static uint32_t by_fields(uint32_t i) {
@@ -68,25 +101,30 @@ static uint32_t by_hash(uint32_t i) {
 }
 
 /* The next key depends on the last answer, in a way that changes nothing: no lookup begins before the last one ended. */
-#define MEASURE(find)                                                                        \
+#define MEASURE(find, keys)                                                                  \
     static double measure_##find(void) {                                                    \
-        uint32_t at = 0;                                                                    \
+        static uint32_t at = 0;                                                             \
         uint64_t start = now_ns();                                                          \
         for (uint32_t i = 0; i < 8 * KEYS; i++) {                                           \
             uint32_t owner = find(at);                                                      \
             __asm__ volatile("" : "+r"(owner)); /* the compiler must not know that it is small */ \
-            at = (at + 1 + (owner >> 20)) % KEYS;                                           \
+            at = (at + 1 + (owner >> 20)) % (keys);                                         \
         }                                                                                   \
         uint64_t spent = now_ns() - start;                                                  \
         return (double)spent / (8 * KEYS);                                                  \
     }
-MEASURE(by_hash)
-MEASURE(by_table)
-MEASURE(by_published)
-MEASURE(by_fields)
-MEASURE(by_maglev)
-MEASURE(by_jump)
-MEASURE(by_ketama)
+MEASURE(by_hash, KEYS)
+MEASURE(by_table, KEYS)
+MEASURE(by_published, KEYS)
+MEASURE(by_fields, KEYS)
+MEASURE(by_maglev, KEYS)
+MEASURE(by_jump, KEYS)
+MEASURE(by_ketama, KEYS)
+MEASURE(by_wide, KEYS)
+MEASURE(many_by_table, MANY)
+MEASURE(many_by_wide, MANY)
+MEASURE(many_by_maglev, MANY)
+MEASURE(many_by_large_maglev, MANY)
 
 static const struct {
     const char *name;
@@ -95,6 +133,11 @@ static const struct {
     {"hash alone", measure_by_hash},           {"table", measure_by_table},   {"maglev", measure_by_maglev},
     {"jump", measure_by_jump},                 {"ketama", measure_by_ketama}, {"published table", measure_by_published},
     {"published table, with the key", measure_by_fields},
+    {"published table, 2^20 slots", measure_by_wide},
+    {"a million sessions, published table", measure_many_by_table},
+    {"a million sessions, published table, 2^20 slots", measure_many_by_wide},
+    {"a million sessions, maglev", measure_many_by_maglev},
+    {"a million sessions, maglev of 655373 slots", measure_many_by_large_maglev},
 };
 enum { KINDS = sizeof RUNS / sizeof *RUNS };
 
@@ -168,31 +211,40 @@ static void failures(void) {
     (void)dpf_table_weigh(&table, out, 1, &changed);
 }
 
-static void changes(uint32_t rounds) {
-    static double leave[ROUNDS_MOST], join[ROUNDS_MOST], all[ROUNDS_MOST], publish[ROUNDS_MOST];
-    uint64_t nbytes = dpf_route_map_bytes(BITS, MOST);
+static void changes(uint32_t rounds, dpf_table *of, const char *what) {
+    static double leave[ROUNDS_MOST], join[ROUNDS_MOST], publish[ROUNDS_MOST], find[ROUNDS_MOST];
+    uint64_t nbytes = dpf_route_map_bytes(of->bits, MOST);
     static dpf_route_entry entries[MOST];
     dpf_route_view here;
     void *base = aligned_alloc(4096, nbytes);
     memset(base, 0, nbytes);
-    (void)dpf_route_map_format(base, nbytes, BITS, MOST, 0);
+    (void)dpf_route_map_format(base, nbytes, of->bits, MOST, 0);
     (void)dpf_route_map_open(base, nbytes, &here);
+    uint64_t start = now_ns();
+    dpf_table_build(of);
+    uint64_t built = now_ns();
+    (void)dpf_table_find_heirs(of, 0, UINT32_C(1) << of->bits);
+    printf("change: build%s\t%.2f\tms\n", what, (double)(built - start) / 1e6);
+    printf("change: all heirs%s\t%.2f\tms\n", what, (double)(now_ns() - built) / 1e6);
     for (uint32_t round = 0; round < rounds; round++) {
         uint32_t changed, who = round % count;
         uint64_t t0 = now_ns();
-        (void)dpf_table_weigh(&table, who, 0, &changed);
+        (void)dpf_table_weigh(of, who, 0, &changed);
         uint64_t t1 = now_ns();
-        (void)dpf_route_map_publish(base, &here, slots, entries, count, t1);
+        (void)dpf_route_map_publish(base, &here, of->slots, entries, count, t1);
         uint64_t t2 = now_ns();
-        (void)dpf_table_weigh(&table, who, 1, &changed);
+        (void)dpf_table_find_heirs(of, 0, UINT32_C(1) << of->bits);
         uint64_t t3 = now_ns();
-        if (round < 5) dpf_table_build(&table);
-        all[round] = (double)(now_ns() - t3), leave[round] = (double)(t1 - t0);
-        publish[round] = (double)(t2 - t1), join[round] = (double)(t3 - t2);
+        (void)dpf_table_weigh(of, who, 1, &changed);
+        uint64_t t4 = now_ns();
+        (void)dpf_table_find_heirs(of, 0, UINT32_C(1) << of->bits);
+        leave[round] = (double)(t1 - t0), publish[round] = (double)(t2 - t1);
+        find[round] = (double)(t3 - t2), join[round] = (double)(t4 - t3);
     }
-    printf("change: build\t%.2f\tms\n", middle(all, rounds < 5 ? rounds : 5) / 1e6);
-    printf("change: leave\t%.1f\tus\nchange: join\t%.1f\tus\n", middle(leave, rounds) / 1e3, middle(join, rounds) / 1e3);
-    printf("change: publish\t%.1f\tus\n", middle(publish, rounds) / 1e3);
+    printf("change: leave%s\t%.1f\tus\n", what, middle(leave, rounds) / 1e3);
+    printf("change: publish%s\t%.1f\tus\n", what, middle(publish, rounds) / 1e3);
+    printf("change: heirs after it%s\t%.1f\tus\n", what, middle(find, rounds) / 1e3);
+    printf("change: join%s\t%.1f\tus\n", what, middle(join, rounds) / 1e3);
     free(base);
 }
 
@@ -202,14 +254,18 @@ int main(int argc, char **argv) {
     if (rounds < 1 || rounds > ROUNDS_MOST || count < 2 || count > MOST) return 2;
     dpf_table_logs(logs);
     (void)dpf_table_init(&table, BITS, slots, instances, MOST, logs);
+    (void)dpf_table_init(&wide, WIDE, wide_slots, wide_instances, MOST, logs);
     for (uint32_t i = 0; i < count; i++) {
         char name[32];
         int nbytes = snprintf(name, sizeof name, "10.0.%u.%u:8000", i / 250, i % 250 + 1);
         ids[i] = (uint16_t)i, names[i] = dpf_table_seed(name, (uint32_t)nbytes);
         (void)dpf_table_note(&table, i, names[i], 1);
+        (void)dpf_table_note(&wide, i, names[i], 1);
     }
     dpf_table_build(&table);
+    dpf_table_build(&wide);
     maglev_build(&peer, names, ids, count);
+    maglev_build(&large, names, ids, count);
     ketama_build(&ring, names, ids, count);
     for (uint32_t i = 0; i < KEYS; i++) {
         for (uint32_t k = 0; k < 6; k++) {
@@ -219,9 +275,13 @@ int main(int argc, char **argv) {
     }
     static const uint64_t generation = 0;
     view = (dpf_route_view){.generation = &generation, .table = {slots, slots}, .bits = BITS, .key_seed = DPF_ROUTE_KEY_SEED};
+    wide_view = (dpf_route_view){.generation = &generation, .table = {wide_slots, wide_slots}, .bits = WIDE, .key_seed = DPF_ROUTE_KEY_SEED};
     lookups(rounds);
     shares();
     failures();
-    changes(rounds);
+    dpf_table_use_heirs(&table, heirs);
+    dpf_table_use_heirs(&wide, wide_heirs);
+    changes(rounds, &table, "");
+    changes(rounds, &wide, ", 2^20 slots");
     return 0;
 }

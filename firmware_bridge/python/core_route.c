@@ -156,7 +156,7 @@ static bool make_room(dpf_table *table, uint64_t index) {
 
 static void changing(RouteTableObject *self) {
     self->changes++;
-    self->heirs_due = true;
+    self->heirs_left = UINT32_C(1) << self->table.bits;
 }
 
 /* put and note: (index, seed, weight), with room made. */
@@ -233,7 +233,7 @@ static PyObject *table_build(PyObject *object, PyObject *none) {
             if (same) {
                 memcpy(self->table.slots, copy.slots, sizeof *copy.slots << copy.bits);
                 dpf_table_use_heirs(&self->table, self->table.heirs);
-                self->heirs_due = true;
+                self->heirs_left = UINT32_C(1) << self->table.bits;
             }
         } else {
             PyErr_NoMemory();
@@ -246,18 +246,27 @@ static PyObject *table_build(PyObject *object, PyObject *none) {
 }
 
 /* In parts, between which other threads run and may change the table: what is found is of the table as it is then. */
-static PyObject *table_find_heirs(PyObject *object, PyObject *none) {
+static PyObject *table_find_heirs(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     RouteTableObject *self = own(object);
-    uint32_t found = 0, slots = self->heirs_due ? UINT32_C(1) << self->table.bits : 0;
-    (void)none;
-    self->heirs_due = false;
-    for (uint32_t at = 0; at < slots; at += HEIRS_PART) {
-        uint32_t until = at + HEIRS_PART < slots ? at + HEIRS_PART : slots;
-        found += dpf_table_find_heirs(&self->table, at, until);
+    uint32_t slots = UINT32_C(1) << self->table.bits;
+    uint64_t most = slots;
+    if (count > 1) {
+        PyErr_SetString(PyExc_TypeError, "find_heirs(most)");
+        return NULL;
+    }
+    if (count == 1 && !core_unsigned(args[0], "most", UINT32_MAX, &most)) return NULL;
+    while (most != 0 && self->heirs_left != 0) {
+        uint32_t part = self->heirs_left < HEIRS_PART ? self->heirs_left : HEIRS_PART;
+        if (part > most) part = (uint32_t)most;
+        if (part > slots - self->heirs_at) part = slots - self->heirs_at;
+        (void)dpf_table_find_heirs(&self->table, self->heirs_at, self->heirs_at + part);
+        self->heirs_at = (self->heirs_at + part) & (slots - 1);
+        self->heirs_left -= part;
+        most -= part;
         Py_BEGIN_ALLOW_THREADS
         Py_END_ALLOW_THREADS
     }
-    return PyLong_FromUnsignedLong(found);
+    return PyLong_FromUnsignedLong(self->heirs_left);
 }
 
 static PyObject *table_lookup(PyObject *object, PyObject *const *args, Py_ssize_t count) {
@@ -313,7 +322,8 @@ static PyMethodDef table_methods[] = {
     {"note", FAST(table_note), "note(index, seed, weight): as put, but the slots wait for build()."},
     {"weigh", FAST(table_weigh), "weigh(index, weight): how many slots changed owner."},
     {"build", table_build, METH_NOARGS, "Decide every slot; other threads run meanwhile."},
-    {"find_heirs", table_find_heirs, METH_NOARGS, "Find who gets each slot when its owner leaves; how many were not known."},
+    {"find_heirs", FAST(table_find_heirs),
+     "find_heirs(most=all): at up to so many slots, find who gets them when their owner leaves; how many slots are left."},
     {"lookup", FAST(table_lookup), "lookup(model, user, ts_ms): the owner's index; nobody() where there is none."},
     {"owner", table_owner, METH_O, "owner(slot): the index, or None."},
     {"nobody", table_nobody, METH_NOARGS, "What lookup answers where no instance has weight: None here."},

@@ -12,7 +12,7 @@ typedef struct {
     PyObject_HEAD
     dpf_table table;
     uint64_t key_seed;
-    bool heirs_due;   /* something changed since they were all known */
+    uint32_t heirs_left, heirs_at; /* how many slots find_heirs has not looked at since the last change, and the next one */
     uint64_t changes; /* of the instances, so that a build without the GIL sees whether it is of yesterday */
 } RouteTableObject;
 

@@ -172,11 +172,15 @@ def test_router__knows_the_heirs_of_what_it_published(tmp_path: Path) -> None:
     with Publisher(tmp_path / "table", bits=BITS, capacity=8) as publisher:
         router = _router(publisher=publisher)
         router.assign([Instance("a"), Instance("b", 2), Instance("c")])
-        assert router.table.find_heirs() == 0
+        assert router.table.find_heirs(0) == 0
         router.sample("c", FATAL)
-        assert router.table.find_heirs() == 0
+        assert router.table.find_heirs(0) == 1 << BITS  # which wait for samples that change nothing
+        router.sample("c", FATAL)
+        assert router.table.find_heirs(0) == max(0, (1 << BITS) - 4096)
+        router.leave("a")
+        assert router.table.find_heirs(0) == 0
     with Publisher(tmp_path / "table", bits=BITS, capacity=8) as publisher:
-        assert _router(publisher=publisher).table.find_heirs() == 0
+        assert _router(publisher=publisher).table.find_heirs(0) == 0
 
 
 def test_router__restart_moves_nothing(tmp_path: Path) -> None:

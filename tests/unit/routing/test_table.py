@@ -191,16 +191,20 @@ def test_find_heirs__decide_nothing_else(name: Name) -> None:
     """With heirs and without, a row of changes makes one table; nothing is left to find after it was found."""
     instances = [Instance(name(i), 1 + i % 3) for i in range(12)]
     found, never = Table.of(instances, 12), Table.of(instances, 12)
-    assert found.find_heirs() == 1 << 12
+    assert found.find_heirs(1000) == 4096 - 1000
+    assert found.find_heirs() == 0
     for index, weight in [(3, 0), (7, 0), (3, 2), (5, 1), (0, 9), (7, 1), (5, 0), (0, 0)]:
         assert found.weigh(index, weight) == never.weigh(index, weight)
         assert found.digest() == never.digest()
         if index != 7:
-            found.find_heirs()
+            assert found.find_heirs(3000) == 1096
+            assert found.find_heirs(0) == 1096
             assert found.find_heirs() == 0
     found.build()
-    assert found.find_heirs() == 1 << 12
+    assert found.find_heirs(1) == 4095
     assert found.digest() == never.digest()
+    with pytest.raises(UsageError, match="most"):
+        found.find_heirs(-1)
 
 
 def test_find_heirs__of_one_instance() -> None:
