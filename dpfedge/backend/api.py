@@ -134,11 +134,14 @@ class LoweredGraph:
     outputs: tuple[TensorSpec, ...]
     decisions: tuple[tuple[str, str], ...] = ()
     """(choice, rule that led to it), shown by `dpfedge inspect --targets`."""
-    arithmetic: Literal["graph", "tf32", "half", "int8", "dequantised"] = "graph"
+    arithmetic: Literal["graph", "tf32", "half", "int8", "dequantised", "block16"] = "graph"
     """The coarsest numbers this target computes with where the graph asks for finer ones; golden tolerances follow.
 
     `dequantised`: activations that the graph quantises while running stay floats; results differ by that rounding.
+    `block16`: where the graph lets products with blocks round activations to 8 bits, they are rounded to 16.
     """
+    mapped: frozenset[str] = frozenset()
+    """Weights that are used where the package is mapped and nowhere else; of others a second form is counted, too."""
 
 
 @dataclass(frozen=True, slots=True)

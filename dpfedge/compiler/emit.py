@@ -190,7 +190,7 @@ class _Target:
         self.decisions: dict[tuple[str, str], list[str]] = {note: [] for note in plan.decisions}
         self.memory = _RUNTIME_BYTES
         self.coarse: dict[str, dict[str, str]] = {}
-        """Model → graph → the arithmetic of those that this target computes more coarsely than they ask for."""
+        """Model → graph → the arithmetic of those that this target computes coarser, or finer, than they ask for."""
 
     def add(self, writer: PackageWriter, model: str, imported: Imported) -> None:
         """Lower one model, store its weights, then its graphs."""
@@ -234,13 +234,15 @@ class _Target:
         for name, graph in lowered.items():
             for decision in graph.decisions:
                 self.decisions.setdefault(decision, []).append(f"{model}.{name}")
-        distinct = {place for graph in places.values() for place in graph.values()}
-        weights = sum(size for _, _, size in distinct)
-        rule = f"weights {_mib(weights)} twice, since their packed form lies beside the mapped one"
+        once, twice = _weights(lowered, places)
+        rule = f"weights {_mib(twice)} twice, since their packed form lies beside the mapped one"
+        if once:
+            rule = f"weights {_mib(once)} once, used where they are mapped; {rule}"
         if imported.memory_bytes:
             rule += f", caches and activations {_mib(imported.memory_bytes)}"
-        self.decisions.setdefault((f"memory={_mib(2 * weights + imported.memory_bytes)}", rule), []).append(model)
-        self.memory += 2 * weights + imported.memory_bytes
+        needed = once + 2 * twice + imported.memory_bytes
+        self.decisions.setdefault((f"memory={_mib(needed)}", rule), []).append(model)
+        self.memory += needed
 
     def note(self, model: str, decisions: Iterable[tuple[str, str]]) -> None:
         """Add what was decided on a model."""
@@ -275,6 +277,18 @@ class _Target:
             "decisions": decisions,
             "models": self.models,
         }
+
+
+def _weights(
+    lowered: Mapping[str, LoweredGraph], places: Mapping[str, Mapping[str, tuple[str, int, int]]]
+) -> tuple[int, int]:
+    """Bytes of the distinct weights that are used where they are mapped, and of those that get a second form."""
+    found: dict[tuple[str, int, int], bool] = {}
+    for graph, of_graph in places.items():
+        for name, place in of_graph.items():
+            found[place] = found.get(place, True) and name in lowered[graph].mapped
+    once = sum(size for (_, _, size), mapped in found.items() if mapped)
+    return once, sum(size for _, _, size in found) - once
 
 
 def _mib(nbytes: int) -> str:

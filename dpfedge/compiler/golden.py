@@ -43,6 +43,10 @@ _TOLERANCES: Mapping[str, tuple[float, str]] = {
         0.19,
         "activations that the golden run quantised stay floats: up to 9.3 % off on real models, and twice that is bad",
     ),
+    "block16": (
+        0.005,
+        "activations are rounded to 16 bits per block: up to 0.16 % off on real models, and three times that is bad",
+    ),
     "int8": (0.05, "activations are quantised to 8 bits: a last bit may decide the next step"),
     "half": (0.01, "arithmetic in 16-bit floats"),
     "tf32": (0.004, "products of floats that are cut to 10 bits of fraction"),
@@ -80,7 +84,7 @@ def tolerance(
 ) -> tuple[float, str]:
     """(largest relative L2 error, rule) for answers of a form of `model` that was lowered with `hints`.
 
-    `arithmetic` is the target's own, coarser than the graph's or `graph` (`LoweredGraph.arithmetic`).
+    `arithmetic` is the target's own, or `graph` (`LoweredGraph.arithmetic`).
     """
     levels = (hints or {}).get("session", {}).get("session.qdq_matmulnbits_accuracy_level")
     found = {"float"} if arithmetic == "graph" else {"float", arithmetic}
@@ -95,6 +99,8 @@ def tolerance(
             found.add("half")
         if levels == "4" and kinds & set(_NIBBLES):  # lowering makes block products of them
             found.add("block")
+    if arithmetic == "block16":
+        found.discard("block")
     return max(_TOLERANCES[name] for name in found)
 
 
@@ -103,7 +109,7 @@ def make_cases(
 ) -> tuple[list[Case], dict[str, tuple[str, str]]]:
     """The calls of every graph, and for each graph a decision: the tolerance, or why there are no golden values.
 
-    `arithmetic` has the graphs that the targets compute more coarsely than they were imported.
+    `arithmetic` has the graphs that the targets compute more coarsely than they were imported, or finer.
     """
     cases: list[Case] = []
     decisions: dict[str, tuple[str, str]] = {}

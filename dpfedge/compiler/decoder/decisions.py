@@ -15,7 +15,7 @@ __all__ = ["decisions"]
 
 _FUSED = {"qkv": ("attn_q", "attn_k", "attn_v"), "gate_up": ("ffn_gate", "ffn_up")}
 _GROUPS = {**_FUSED, "attn_output": ("attn_output",), "ffn_down": ("ffn_down",)}
-_MODES = {"exact": "activations stay float32", "fast": "activations are quantised to 8 bits per block"}
+_MODES = {"exact": "activations stay float32", "fast": "activations may be rounded, to 8 bits per block or finer"}
 
 
 def decisions(

@@ -26,7 +26,8 @@ def library() -> Path:
             return path
     raise Unavailable(
         "the compiled operators of dpfedge-cpu are missing", where="backend cpu", found=str(here),
-        allowed=f"_kernels{EXTENSION_SUFFIXES[0]}", remedy="install the wheel dpfedge-cpu, or build it with a C compiler",
+        allowed=f"_kernels{EXTENSION_SUFFIXES[0]}",
+        remedy="install the wheel of dpfedge-cpu, or build it, which takes a C compiler",
     )  # fmt: skip
 
 

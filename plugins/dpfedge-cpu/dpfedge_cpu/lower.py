@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -42,8 +43,10 @@ def lower(request: LowerRequest) -> LoweredGraph:
     _name_apart(model)
     separate(model)
     decisions = [(f"optimiser={level}", rule), *kernels(onnx.ModelProto.FromString(request.onnx), model)]
-    if rounded := own_products(model):
-        decisions.append((f"products={rounded}×BlockProduct", "activations in 16 bits, weights read as the package has them"))
+    rounded = own_products(model)
+    if rounded:
+        rule = "activations are rounded to 16 bits per block, and weights used as the package has them"
+        decisions.append((f"products={rounded}×BlockProduct", rule))
     signed = "vnni" in request.features and request.arch.startswith("x86") and request.options.get("rows") != 1
     if signed and sign_weights(model):
         decisions.append(("int8=u8·s8", "vnni adds 8-bit products in 32 bits; without it AVX2 would saturate at 16"))
@@ -55,7 +58,17 @@ def lower(request: LowerRequest) -> LoweredGraph:
         decisions.append(
             (f"layout=nchwc,{request.arch}{lines}", "convolutions read blocks as wide as this CPU's vector")
         )
-    return _finished(request, model, decisions)
+    finer = bool(rounded) and not _coarse_blocks(model)
+    return replace(_finished(request, model, decisions), arithmetic="block16" if finer else "graph")
+
+
+def _coarse_blocks(model: onnx.ModelProto) -> bool:
+    """Whether a product still rounds activations to 8 bits per block."""
+    return any(
+        node.op_type == "MatMulNBits" and any(one.name == "accuracy_level" and one.i == 4 for one in node.attribute)
+        for graph in graphs(model.graph)
+        for node in graph.node
+    )
 
 
 def lower_plain(
@@ -98,7 +111,21 @@ def _finished(request: LowerRequest, model: onnx.ModelProto, decisions: Sequence
     hoist(model, partial(is_weight, packed=True))
     inputs, outputs = graph_ports(model, f"graph {request.name}")
     weights = take_weights(model, packed=True)
-    return LoweredGraph(model.SerializeToString(deterministic=True), weights, inputs, outputs, tuple(decisions))
+    code = model.SerializeToString(deterministic=True)
+    return LoweredGraph(code, weights, inputs, outputs, tuple(decisions), mapped=_mapped(model))
+
+
+_IN_PLACE = frozenset({"BlockProduct", "Gather", "GatherBlockQuantized"})  # operators that pack nothing
+
+
+def _mapped(model: onnx.ModelProto) -> frozenset[str]:
+    """Constants of the outermost graph that only such operators read."""
+    read: dict[str, bool] = {}
+    for graph in graphs(model.graph):
+        for node in graph.node:
+            for name in node.input:
+                read[name] = read.get(name, True) and node.op_type in _IN_PLACE
+    return frozenset(tensor.name for tensor in model.graph.initializer if read.get(tensor.name, False))
 
 
 def _optimise(request: LowerRequest, model: onnx.ModelProto, level: str) -> onnx.ModelProto:

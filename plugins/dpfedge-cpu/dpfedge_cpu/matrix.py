@@ -2,8 +2,8 @@
 """A matrix of 4- or 8-bit codes in blocks, as MatMulNBits and as BlockProduct has it: the first's arrays in, the
 second's out.
 
-Value = scale·(code − zero) + offset there, scale·code + end here (`kernels/blocks.h`), in blocks of 32. Codes stay the
-bytes they are.
+Value = scale·(code − zero) + offset there, scale·code + end here (`kernels/blocks.h`), in blocks of 32; codes of 8 bits
+that are centred may have a scale for every 16. Codes stay the bytes they are.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ BLOCK = 32
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """`codes` u8[rows, blocks, 4·bits]; `scales` f32[rows, blocks]; `zeros` likewise, what MatMulNBits takes off codes;
-    `offsets` f32[rows, blocks] are added, if any.
+    """`codes` u8[rows, blocks, 4·bits]; `scales` f32[rows, blocks] or [rows, 2·blocks]; `zeros` likewise.
+
+    `zeros` are what MatMulNBits takes off codes; `offsets` f32[rows, blocks] are added, if any.
     """
 
     bits: int
@@ -32,25 +33,36 @@ class Matrix:
     offsets: Array | None = None
 
     @classmethod
-    def read(cls, bits: int, block: int, codes: Array, scales: Array, zeros: Array | None) -> Matrix:
-        """From MatMulNBits' inputs; a block of n·32 elements becomes n blocks of 32, which share what it has."""
+    def read(cls, bits: int, block: int, codes: Array, scales: Array, zeros: Array | None) -> Matrix | None:
+        """From MatMulNBits' inputs; a block of n·32 elements becomes n blocks of 32, which share what it has.
+
+        None for blocks that are no such multiple, and not 16 centred codes of 8 bits either.
+        """
         rows, large = codes.shape[:2]
-        times = block // BLOCK
-        taken = np.full((rows, large), 1 << (bits - 1), np.float32) if zeros is None else _numbers(zeros, bits, rows, large)
+        if block == BLOCK // 2 and bits == 8 and zeros is None and large % 2 == 0:
+            times = 1
+        elif block % BLOCK == 0:
+            times = block // BLOCK
+        else:
+            return None
+        taken = np.full((rows, large), 1 << (bits - 1), np.float32)
+        if zeros is not None:
+            taken = _numbers(zeros, bits, rows, large)
         wide = [np.repeat(one.reshape(rows, large), times, axis=1) for one in (scales, taken)]
-        return cls(bits, codes.reshape(rows, large * times, 4 * bits), *wide)
+        return cls(bits, codes.reshape(rows, -1, 4 * bits), *wide)
 
     @property
     def columns(self) -> int:
         """Elements of a row."""
-        return self.codes.shape[1] * BLOCK
+        return int(self.codes.shape[1]) * BLOCK
 
     def column(self, index: int) -> Array:
         """f32[rows]: scale·(code − zero), without offsets."""
         block, place = divmod(index, BLOCK)
         codes = self.codes[:, block]
         code = codes[:, place] if self.bits == 8 else codes[:, place // 2] >> np.uint8(4 * (place % 2)) & np.uint8(15)
-        return np.asarray(self.scales[:, block] * (code.astype(np.float32) - self.zeros[:, block]))
+        scale = index * self.scales.shape[1] // self.columns
+        return np.asarray(self.scales[:, scale] * (code.astype(np.float32) - self.zeros[:, scale]))
 
     @property
     def centre(self) -> int:

@@ -96,18 +96,22 @@ class _Products:
         said = {one.name: one.i for one in node.attribute}
         if node.op_type != "MatMulNBits" or said.get("accuracy_level") != 4 or said.get("bits") not in (4, 8):
             return None
-        x, codes, scales, zeros, groups, bias = [*node.input, *[""] * 6][:6]
-        arrays = [self._array(name) for name in (codes, scales, zeros)]
-        block = said["block_size"]
-        if groups or arrays[0] is None or arrays[1] is None or (zeros and arrays[2] is None) or block % BLOCK:
+        x, _, _, _, groups, bias = [*node.input, *[""] * 6][:6]
+        matrix = self._matrix(node, said)
+        if groups or matrix is None or (bias and bias not in self.constants):
             return None
-        if said["K"] % block or arrays[1].dtype != np.float32 or (arrays[2] is not None and arrays[2].dtype != np.uint8):
+        return self._with_added(_Product(node, (node.output[0],), x, matrix, bias, {}))
+
+    def _matrix(self, node: onnx.NodeProto, said: Mapping[str, int]) -> Matrix | None:
+        """What MatMulNBits multiplies with, where it is constant and its blocks are made of ours."""
+        names = [*node.input, ""][1:4]
+        codes, scales, zeros = (self._array(name) for name in names)
+        block, bits = said["block_size"], said["bits"]
+        if codes is None or scales is None or (names[2] and zeros is None) or said["K"] % block:
             return None
-        if bias and bias not in self.constants:
+        if scales.dtype != np.float32 or (zeros is not None and zeros.dtype != np.uint8):
             return None
-        matrix = Matrix.read(said["bits"], block, arrays[0].reshape(said["N"], -1, block * said["bits"] // 8), *arrays[1:])
-        plain = _Product(node, (node.output[0],), x, matrix, bias, {})
-        return self._with_added(plain)
+        return Matrix.read(bits, block, codes.reshape(said["N"], -1, block * bits // 8), scales, zeros)
 
     def _with_added(self, product: _Product) -> _Product | None:
         """The product with what the one Gemm behind it adds; None where that is something unknown."""
@@ -167,7 +171,7 @@ def _added(product: _Product, gemm: onnx.NodeProto, reader: str, sums: Array, ad
     blocks = matrix.codes.shape[1]
     if sums.shape[0] != matrix.columns or added.shape != (sums.shape[1], len(matrix.codes)):
         return None
-    offsets = sums.shape[1] >= blocks
+    offsets = sums.shape[1] >= blocks and np.count_nonzero(sums[:, 0]) > 1  # a column of `loud` has one
     rest = sums.shape[1] - (blocks if offsets else 0)
     loud = _loud_columns(sums, added, matrix, rest)
     if loud is None:

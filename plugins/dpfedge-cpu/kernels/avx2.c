@@ -40,7 +40,7 @@ typedef struct {
 } place;
 
 /* The blocks of one half chunk, `there` of them, times T tokens. */
-DPF_INLINE void add_half(const int T, const unsigned vectors, const bool halves, const place *at, size_t b, size_t there, __m256 *sum) {
+DPF_INLINE void add_half(const int T, const unsigned vectors, const unsigned each, const bool halves, const place *at, size_t b, size_t there, __m256 *sum) {
     const dpf_matrix *m = at->m;
     const dpf_rounded *a = at->a;
     const size_t block = at->n * m->blocks + b, first = b % vectors;
@@ -48,8 +48,9 @@ DPF_INLINE void add_half(const int T, const unsigned vectors, const bool halves,
     const bool whole = there == vectors / 2;
     __m256i q[4];
     unpack(whole ? _mm256_loadu_si256((const __m256i *)codes) : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)codes)), vectors, q);
-    const __m128 low = _mm_set1_ps(parameter(m->scales, halves, block));
-    const __m128 high = vectors == 4 ? (whole ? _mm_set1_ps(parameter(m->scales, halves, block + 1)) : _mm_setzero_ps()) : low;
+    const size_t one = each * block, other = vectors == 4 || each == 2 ? one + 1 : one; /* where the two scales are */
+    const __m128 low = _mm_set1_ps(parameter(m->scales, halves, one));
+    const __m128 high = whole ? _mm_set1_ps(parameter(m->scales, halves, other)) : _mm_setzero_ps();
     const __m256 scales = _mm256_set_m128(high, low);
     for (int t = 0; t < T; t++) {
         const size_t chunk = (at->t + (size_t)t) * a->chunks + b / vectors;
@@ -88,14 +89,14 @@ DPF_INLINE float ends_of(const bool halves, const place *at, size_t t) {
 }
 
 /* T tokens times one output. */
-DPF_INLINE void tile(const int T, const unsigned vectors, const bool halves, const place *at, float *y) {
+DPF_INLINE void tile(const int T, const unsigned vectors, const unsigned each, const bool halves, const place *at, float *y) {
     const dpf_matrix *m = at->m;
     const size_t step = vectors / 2;
     __m256 sum[4];
     for (int t = 0; t < T; t++) sum[t] = _mm256_setzero_ps();
     size_t b = 0;
-    for (; b + step <= m->blocks; b += step) add_half(T, vectors, halves, at, b, step, sum);
-    if (b < m->blocks) add_half(T, vectors, halves, at, b, m->blocks - b, sum);
+    for (; b + step <= m->blocks; b += step) add_half(T, vectors, each, halves, at, b, step, sum);
+    if (b < m->blocks) add_half(T, vectors, each, halves, at, b, m->blocks - b, sum);
     for (int t = 0; t < T; t++) {
         const float ends = m->ends == NULL ? 0 : ends_of(halves, at, (size_t)t);
         const float bias = m->bias == NULL ? 0 : m->bias[at->n];
@@ -103,22 +104,24 @@ DPF_INLINE void tile(const int T, const unsigned vectors, const bool halves, con
     }
 }
 
-DPF_INLINE void every(const dpf_matrix *m, const unsigned vectors, const bool halves, const dpf_rounded *a, size_t first, size_t last,
+DPF_INLINE void every(const dpf_matrix *m, const unsigned vectors, const unsigned each, const bool halves, const dpf_rounded *a, size_t first, size_t last,
                       float *y) {
     place at = {m, a, first, 0};
     for (; at.t + 4 <= a->tokens; at.t += 4) {
-        for (at.n = first; at.n < last; at.n++) tile(4, vectors, halves, &at, y);
+        for (at.n = first; at.n < last; at.n++) tile(4, vectors, each, halves, &at, y);
     }
     for (; at.t < a->tokens; at.t++) {
-        for (at.n = first; at.n < last; at.n++) tile(1, vectors, halves, &at, y);
+        for (at.n = first; at.n < last; at.n++) tile(1, vectors, each, halves, &at, y);
     }
 }
 
 static void multiply(const dpf_matrix *m, const dpf_rounded *a, size_t first, size_t last, float *y) {
-    if (m->bits == 4 && m->halves) every(m, 4, true, a, first, last, y);
-    if (m->bits == 4 && !m->halves) every(m, 4, false, a, first, last, y);
-    if (m->bits == 8 && m->halves) every(m, 2, true, a, first, last, y);
-    if (m->bits == 8 && !m->halves) every(m, 2, false, a, first, last, y);
+    if (m->bits == 4 && m->halves) every(m, 4, 1, true, a, first, last, y);
+    if (m->bits == 4 && !m->halves) every(m, 4, 1, false, a, first, last, y);
+    if (m->bits == 8 && !m->fine && m->halves) every(m, 2, 1, true, a, first, last, y);
+    if (m->bits == 8 && !m->fine && !m->halves) every(m, 2, 1, false, a, first, last, y);
+    if (m->bits == 8 && m->fine && m->halves) every(m, 2, 2, true, a, first, last, y);
+    if (m->bits == 8 && m->fine && !m->halves) every(m, 2, 2, false, a, first, last, y);
 }
 
 static void round_rows(const float *x, size_t columns, unsigned bits, float share, const dpf_rounded *to, size_t first, size_t last) {

@@ -39,18 +39,27 @@ DPF_INLINE void unpack(const uint8_t *codes, __mmask16 there, const unsigned vec
     }
 }
 
-/* Scales of a chunk's blocks, each in the lanes of its sums. */
-DPF_INLINE __m512 spread(const dpf_matrix *m, const bool halves, size_t at, __mmask8 there, const unsigned vectors) {
+/* What is known of a matrix when this file is compiled. */
+typedef struct {
+    unsigned vectors; /* 4 of 4 bits, 2 of 8 */
+    unsigned each;    /* scales of a block */
+    bool halves;
+} kind;
+
+/* Scales of a chunk, `left` blocks of which are there, each in the lanes of its sums; `at` is its first block. */
+DPF_INLINE __m512 spread(const kind f, const dpf_matrix *m, size_t at, size_t left) {
+    const __mmask8 there = (__mmask8)mask_of(left * f.each, f.vectors * f.each);
+    at *= f.each;
     const __m512i four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     const __m512i two = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    const __m128 scales = halves ? _mm_cvtph_ps(_mm_maskz_loadu_epi16(there, (const uint16_t *)m->scales + at))
-                                 : _mm_maskz_loadu_ps(there, (const float *)m->scales + at);
-    return _mm512_permutexvar_ps(vectors == 4 ? four : two, _mm512_castps128_ps512(scales));
+    const __m128 scales = f.halves ? _mm_cvtph_ps(_mm_maskz_loadu_epi16(there, (const uint16_t *)m->scales + at))
+                                   : _mm_maskz_loadu_ps(there, (const float *)m->scales + at);
+    return _mm512_permutexvar_ps(f.vectors * f.each == 4 ? four : two, _mm512_castps128_ps512(scales));
 }
 
-DPF_INLINE __m512 ends_of(const dpf_matrix *m, const bool halves, size_t at, __mmask16 there) {
-    return halves ? _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, (const uint16_t *)m->ends + at))
-                  : _mm512_maskz_loadu_ps(there, (const float *)m->ends + at);
+DPF_INLINE __m512 ends_of(const dpf_matrix *m, const kind f, size_t at, __mmask16 there) {
+    return f.halves ? _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, (const uint16_t *)m->ends + at))
+                    : _mm512_maskz_loadu_ps(there, (const float *)m->ends + at);
 }
 
 /* Elements of a block sorted by the vector they belong to. */
@@ -73,28 +82,28 @@ DPF_INLINE __m512i add_pairs(__m512i sum, __m512i q, const int16_t *x, const boo
 }
 
 /* Chunk k onto the sums of C outputs and T tokens, output by output; T·C ≤ 16. Activations are loaded once for all C. */
-DPF_INLINE void add_chunk(const int T, const int C, const unsigned vectors, const bool halves, const bool half, const place *at, size_t k,
+DPF_INLINE void add_chunk(const int T, const int C, const kind f, const bool half, const place *at, size_t k,
                           __m512 *sum) {
     const dpf_matrix *m = at->m;
     const dpf_rounded *a = at->a;
-    const size_t left = m->blocks - k * vectors;
+    const size_t left = m->blocks - k * f.vectors;
     __m512i q[4][4];
     __m512 scales[4];
 #pragma GCC unroll 4
     for (int c = 0; c < C; c++) {
-        const size_t block = (at->n + (size_t)c) * m->blocks + k * vectors;
-        unpack(m->codes + block * (DPF_CHUNK / vectors), mask_of(left * (DPF_LANES / vectors), DPF_LANES), vectors, q[c]);
-        scales[c] = spread(m, halves, block, (__mmask8)mask_of(left, vectors), vectors);
+        const size_t block = (at->n + (size_t)c) * m->blocks + k * f.vectors;
+        unpack(m->codes + block * (DPF_CHUNK / f.vectors), mask_of(left * (DPF_LANES / f.vectors), DPF_LANES), f.vectors, q[c]);
+        scales[c] = spread(f, m, block, left);
     }
 #pragma GCC unroll 8
     for (int t = 0; t < T; t++) {
         const size_t chunk = (at->t + (size_t)t) * a->chunks + k;
-        const int16_t *words = a->words + chunk * vectors * DPF_WORDS;
+        const int16_t *words = a->words + chunk * f.vectors * DPF_WORDS;
         __m512i products[4];
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) products[c] = _mm512_setzero_si512();
 #pragma GCC unroll 4
-        for (unsigned v = 0; v < vectors; v++) {
+        for (unsigned v = 0; v < f.vectors; v++) {
 #pragma GCC unroll 4
             for (int c = 0; c < C; c++) products[c] = add_pairs(products[c], q[c][v], words + v * DPF_WORDS, half);
         }
@@ -106,13 +115,13 @@ DPF_INLINE void add_chunk(const int T, const int C, const unsigned vectors, cons
     }
 }
 
-DPF_INLINE void add_ends(const int T, const int C, const bool halves, const place *at, __m512 *sum) {
+DPF_INLINE void add_ends(const int T, const int C, const kind f, const place *at, __m512 *sum) {
     const dpf_matrix *m = at->m;
     for (size_t b = 0; b < m->blocks; b += DPF_LANES) {
         const __mmask16 there = mask_of(m->blocks - b, DPF_LANES);
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
-            const __m512 ends = ends_of(m, halves, (at->n + (size_t)c) * m->blocks + b, there);
+            const __m512 ends = ends_of(m, f, (at->n + (size_t)c) * m->blocks + b, there);
 #pragma GCC unroll 8
             for (int t = 0; t < T; t++) {
                 const __m512 x = _mm512_loadu_ps(at->a->sums + (at->t + (size_t)t) * at->a->ends + b);
@@ -123,13 +132,13 @@ DPF_INLINE void add_ends(const int T, const int C, const bool halves, const plac
 }
 
 /* The sums of C outputs and T tokens, each in 16 parts. */
-DPF_INLINE void add_all(const int T, const int C, const unsigned vectors, const bool halves, const place *at, __m512 *sum) {
+DPF_INLINE void add_all(const int T, const int C, const kind f, const place *at, __m512 *sum) {
 #pragma GCC unroll 16
     for (int i = 0; i < T * C; i++) sum[i] = _mm512_setzero_ps();
-    const size_t last = at->m->blocks % vectors, whole = last != 0 && last <= vectors / 2 ? at->a->chunks - 1 : at->a->chunks;
-    for (size_t k = 0; k < whole; k++) add_chunk(T, C, vectors, halves, false, at, k, sum);
-    if (whole < at->a->chunks) add_chunk(T, C, vectors, halves, true, at, whole, sum);
-    if (at->m->ends != NULL) add_ends(T, C, halves, at, sum);
+    const size_t last = at->m->blocks % f.vectors, whole = last != 0 && last <= f.vectors / 2 ? at->a->chunks - 1 : at->a->chunks;
+    for (size_t k = 0; k < whole; k++) add_chunk(T, C, f, false, at, k, sum);
+    if (whole < at->a->chunks) add_chunk(T, C, f, true, at, whole, sum);
+    if (at->m->ends != NULL) add_ends(T, C, f, at, sum);
 }
 
 /* [a0+a2, b0+b2, a1+a3, b1+b3] of every four. */
@@ -158,12 +167,12 @@ DPF_INLINE void store(const place *at, size_t n, size_t t, float found, float *y
 }
 
 /* T tokens times C outputs at once: a matrix that is unpacked once for T. */
-DPF_INLINE void tile(const int T, const int C, const unsigned vectors, const bool halves, const place *at, float *y) {
+DPF_INLINE void tile(const int T, const int C, const kind f, const place *at, float *y) {
     __m512 sum[DPF_LANES];
     float found[DPF_LANES];
 #pragma GCC unroll 16
     for (int i = T * C; i < DPF_LANES; i++) sum[i] = _mm512_setzero_ps();
-    add_all(T, C, vectors, halves, at, sum);
+    add_all(T, C, f, at, sum);
     _mm512_storeu_ps(found, fold(sum));
     for (int c = 0; c < C; c++) {
         for (int t = 0; t < T; t++) store(at, at->n + (size_t)c, at->t + (size_t)t, found[c * T + t], y);
@@ -171,41 +180,43 @@ DPF_INLINE void tile(const int T, const int C, const unsigned vectors, const boo
 }
 
 /* One token times up to 16 outputs, in their order: memory is read from its beginning to its end. */
-DPF_INLINE void line(const unsigned vectors, const bool halves, place at, size_t outputs, float *y) {
+DPF_INLINE void line(const kind f, place at, size_t outputs, float *y) {
     __m512 sum[DPF_LANES];
     float found[DPF_LANES];
     const size_t first = at.n;
     for (size_t c = 0; c < DPF_LANES; c++) sum[c] = _mm512_setzero_ps();
     size_t c = 0;
-    for (; c + 4 <= outputs; c += 4, at.n += 4) add_all(1, 4, vectors, halves, &at, sum + c);
-    for (; c < outputs; c++, at.n++) add_all(1, 1, vectors, halves, &at, sum + c);
+    for (; c + 4 <= outputs; c += 4, at.n += 4) add_all(1, 4, f, &at, sum + c);
+    for (; c < outputs; c++, at.n++) add_all(1, 1, f, &at, sum + c);
     _mm512_storeu_ps(found, fold(sum));
     for (c = 0; c < outputs; c++) store(&at, first + c, at.t, found[c], y);
 }
 
-DPF_INLINE void every(const dpf_matrix *m, const unsigned vectors, const bool halves, const dpf_rounded *a, size_t first, size_t last,
+DPF_INLINE void every(const dpf_matrix *m, const kind f, const dpf_rounded *a, size_t first, size_t last,
                       float *y) {
     place at = {m, a, first, 0};
     for (; at.t + 8 <= a->tokens; at.t += 8) {
-        for (at.n = first; at.n + 2 <= last; at.n += 2) tile(8, 2, vectors, halves, &at, y);
-        if (at.n < last) tile(8, 1, vectors, halves, &at, y);
+        for (at.n = first; at.n + 2 <= last; at.n += 2) tile(8, 2, f, &at, y);
+        if (at.n < last) tile(8, 1, f, &at, y);
     }
     for (; at.t + 4 <= a->tokens; at.t += 4) {
-        for (at.n = first; at.n + 2 <= last; at.n += 2) tile(4, 2, vectors, halves, &at, y);
-        if (at.n < last) tile(4, 1, vectors, halves, &at, y);
+        for (at.n = first; at.n + 2 <= last; at.n += 2) tile(4, 2, f, &at, y);
+        if (at.n < last) tile(4, 1, f, &at, y);
     }
     for (; at.t < a->tokens; at.t++) {
         for (at.n = first; at.n < last; at.n += DPF_LANES) {
-            line(vectors, halves, at, last - at.n < DPF_LANES ? last - at.n : DPF_LANES, y);
+            line(f, at, last - at.n < DPF_LANES ? last - at.n : DPF_LANES, y);
         }
     }
 }
 
 static void multiply(const dpf_matrix *m, const dpf_rounded *a, size_t first, size_t last, float *y) {
-    if (m->bits == 4 && m->halves) every(m, 4, true, a, first, last, y);
-    if (m->bits == 4 && !m->halves) every(m, 4, false, a, first, last, y);
-    if (m->bits == 8 && m->halves) every(m, 2, true, a, first, last, y);
-    if (m->bits == 8 && !m->halves) every(m, 2, false, a, first, last, y);
+    if (m->bits == 4 && m->halves) every(m, (kind){4, 1, true}, a, first, last, y);
+    if (m->bits == 4 && !m->halves) every(m, (kind){4, 1, false}, a, first, last, y);
+    if (m->bits == 8 && !m->fine && m->halves) every(m, (kind){2, 1, true}, a, first, last, y);
+    if (m->bits == 8 && !m->fine && !m->halves) every(m, (kind){2, 1, false}, a, first, last, y);
+    if (m->bits == 8 && m->fine && m->halves) every(m, (kind){2, 2, true}, a, first, last, y);
+    if (m->bits == 8 && m->fine && !m->halves) every(m, (kind){2, 2, false}, a, first, last, y);
 }
 
 /* One block of x into its words of a chunk's `vectors`, and its scale into as many lanes; Σx comes back. */

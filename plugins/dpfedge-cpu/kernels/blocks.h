@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define DPF_SHOWN __attribute__((visibility("default"))) /* for tests and benches; onnxruntime asks for one other name */
+
 enum {
     DPF_BLOCK = 32,     /* elements that share a scale */
     DPF_CHUNK = 64,     /* bytes of codes that are multiplied at once: 4 blocks of 4 bits, 2 of 8 */
@@ -29,6 +31,7 @@ typedef struct {
     size_t outputs, blocks;
     unsigned bits; /* 4 or 8 */
     bool halves;   /* scales and ends are f16 */
+    bool fine;     /* of 8 bits without ends: a scale for every 16 elements, [outputs, 2·blocks] */
 } dpf_matrix;
 
 /* Rounded activations of `tokens` rows; element 32b + i of a row = scale·word. */
@@ -53,13 +56,16 @@ extern const dpf_blocks_form dpf_blocks_plain;
 #if defined(__x86_64__)
 extern const dpf_blocks_form dpf_blocks_avx2;
 extern const dpf_blocks_form dpf_blocks_avx512;
+#elif defined(__AARCH64EL__)
+extern const dpf_blocks_form dpf_blocks_neon;
+extern const dpf_blocks_form dpf_blocks_neon_dotprod;
 #endif
 
 /* The fastest form this CPU has; always the same one. */
-const dpf_blocks_form *dpf_blocks_best(void);
+DPF_SHOWN const dpf_blocks_form *dpf_blocks_best(void);
 
 /* The form called so, or NULL where this CPU lacks it or none has that name. */
-const dpf_blocks_form *dpf_blocks_named(const char *name);
+DPF_SHOWN const dpf_blocks_form *dpf_blocks_named(const char *name);
 
 /* Chunks of a row of `blocks` blocks. */
 static inline size_t dpf_chunks(size_t blocks, unsigned bits) {

@@ -3,7 +3,8 @@
  * `BlockProduct` of the domain `dpfedge.cpu` as an operator of onnxruntime: y = x·matrixᵀ (+ bias), on its threads.
  *
  * Inputs: x f32[…, 32·blocks]; codes u8[outputs, blocks, 4·bits]; scales and, optional, ends f16 or f32 [outputs, blocks];
- * bias f32[outputs], optional. Attributes: bits 4 or 8; centre, what codes of 4 bits are less: then ends are −centre·scale.
+ * bias f32[outputs], optional. Of 8 bits without ends scales may be [outputs, 2·blocks], one for every 16 elements.
+ * Attributes: bits 4 or 8; centre, what codes of 4 bits are less than they say: then ends are −centre·scale.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ typedef struct {
     const dpf_blocks_form *form;
     size_t outputs, blocks;
     unsigned bits;
-    bool halves, ends, bias;
+    bool halves, fine, ends, bias;
     float share; /* of sums: 1, or −centre where the scales stand for the ends */
 } kernel;
 
@@ -86,14 +87,16 @@ static ort_status *check_rest(kernel *k, const ort_info *info) {
     if (value == NULL) return wrong(k, "scales", "a constant");
     TRY(look(k->api, value, &scales));
     k->halves = scales.type == ORT_F16;
-    if (!is(&scales, 2, k->outputs, k->blocks, 0) || (!k->halves && scales.type != ORT_F32)) {
-        return wrong(k, "scales", "f16 or f32 [outputs, blocks]");
+    k->fine = k->bits == 8 && is(&scales, 2, k->outputs, 2 * k->blocks, 0);
+    if ((!k->fine && !is(&scales, 2, k->outputs, k->blocks, 0)) || (!k->halves && scales.type != ORT_F32)) {
+        return wrong(k, "scales", "f16 or f32 [outputs, blocks], of 8 bits also [outputs, 2·blocks]");
     }
     TRY(constant(k->api, info, ENDS, &value));
     k->ends = value != NULL;
     if (k->ends) {
         TRY(look(k->api, value, &found));
-        if (!is(&found, 2, k->outputs, k->blocks, 0) || found.type != scales.type) return wrong(k, "ends", "the type and shape of scales");
+        const bool fit = is(&found, 2, k->outputs, k->blocks, 0) && found.type == scales.type && !k->fine;
+        if (!fit) return wrong(k, "ends", "the type of scales and [outputs, blocks], as theirs");
     }
     TRY(constant(k->api, info, BIAS, &value));
     k->bias = value != NULL;
@@ -210,7 +213,7 @@ static ort_status *fill(const kernel *k, const ort_context *context, job *j) {
     j->x = data[X];
     j->share = k->share;
     const void *ends = k->share != 1 ? data[SCALES] : data[ENDS];
-    j->matrix = (dpf_matrix){data[CODES], data[SCALES], ends, data[BIAS], k->outputs, k->blocks, k->bits, k->halves};
+    j->matrix = (dpf_matrix){data[CODES], data[SCALES], ends, data[BIAS], k->outputs, k->blocks, k->bits, k->halves, k->fine};
     return NULL;
 }
 

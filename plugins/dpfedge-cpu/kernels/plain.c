@@ -35,10 +35,10 @@ static int32_t nibbles(const uint8_t *codes, const int16_t *words) {
     return sum;
 }
 
-/* Of 8 bits. */
-static int32_t bytes(const uint8_t *codes, const int16_t *words) {
+/* Of `pairs` pairs of 8 bits. */
+static int32_t bytes(const uint8_t *codes, const int16_t *words, int pairs) {
     int32_t sum = 0;
-    for (int w = 0; w < 16; w++) {
+    for (int w = 0; w < pairs; w++) {
         sum += (codes[2 * w] - 128) * words[w] + (codes[2 * w + 1] - 128) * words[DPF_WORDS + w];
     }
     return sum;
@@ -51,8 +51,14 @@ static float one(const dpf_matrix *m, const dpf_rounded *a, size_t n, size_t t) 
         const size_t chunk = t * a->chunks + b / vectors, place = b % vectors, at = n * m->blocks + b;
         const uint8_t *codes = m->codes + at * 4 * m->bits;
         const int16_t *words = a->words + chunk * vectors * DPF_WORDS + place * (DPF_BLOCK / vectors);
-        const int32_t product = m->bits == 4 ? nibbles(codes, words) : bytes(codes, words);
-        sum += (float)product * (parameter(m->scales, m->halves, at) * a->scales[chunk * DPF_LANES + place * (DPF_LANES / vectors)]);
+        const float by = a->scales[chunk * DPF_LANES + place * (DPF_LANES / vectors)];
+        if (m->fine) {
+            sum += (float)bytes(codes, words, 8) * (parameter(m->scales, m->halves, 2 * at) * by);
+            sum += (float)bytes(codes + 16, words + 8, 8) * (parameter(m->scales, m->halves, 2 * at + 1) * by);
+        } else {
+            const int32_t product = m->bits == 4 ? nibbles(codes, words) : bytes(codes, words, 16);
+            sum += (float)product * (parameter(m->scales, m->halves, at) * by);
+        }
         if (m->ends != NULL) sum += parameter(m->ends, m->halves, at) * a->sums[t * a->ends + b];
     }
     return m->bias == NULL ? sum : sum + m->bias[n];

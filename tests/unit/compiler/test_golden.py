@@ -92,14 +92,19 @@ def scales(package: Path) -> dict[str, tuple[str, int]]:
     with open_package(package) as opened:
         graph = opened.manifest.targets[0].models["llm"].graphs["llm"]
         model = onnx.ModelProto.FromString(bytes(opened.section(graph.section)))
+        code = bytes(opened.section(graph.section))
         for tensor in model.graph.initializer:
-            place = {entry.key: entry.value for entry in tensor.external_data}
-            if not place or tensor.data_type != TensorProto.FLOAT or not tensor.name.endswith(".scales"):
+            kind = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16}.get(tensor.data_type)
+            if kind is None or not tensor.name.endswith(("/scales", ".scales")):
                 continue
-            start, size = int(place["offset"]), int(place["length"])
-            values = np.frombuffer(opened.section(place["location"])[start : start + size], np.float32)
+            place = {entry.key: entry.value for entry in tensor.external_data}
+            section, start, raw = graph.section, code.rfind(tensor.raw_data), tensor.raw_data
+            if place:
+                section, start = place["location"], int(place["offset"])
+                raw = bytes(opened.section(section)[start : start + int(place["length"])])
+            values = np.frombuffer(raw, kind)
             index = int(np.argmax(np.where(np.abs(values) < 2, np.abs(values), 0)))
-            places[tensor.name] = (place["location"], start + 4 * index + 3)
+            places[tensor.name] = (section, start + values.itemsize * (index + 1) - 1)
     return places
 
 
@@ -134,6 +139,7 @@ def test_tolerance__by_rule() -> None:
     assert tolerance(model_of("Conv"), arithmetic="tf32")[0] == 0.004
     assert tolerance(model_of("Conv", "DynamicQuantizeLinear"), arithmetic="half")[0] == 0.05
     assert tolerance(model_of("Conv", "DynamicQuantizeLinear"), arithmetic="dequantised")[0] == 0.19
+    assert tolerance(block.model([], []), arithmetic="block16")[0] == 0.005
     assert tolerance(block.model([], [])) == (
         0.12,
         "activations are quantised to 8 bits per block: up to 6 % off on real models, and twice that is bad",

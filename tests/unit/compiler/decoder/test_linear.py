@@ -10,6 +10,7 @@ from made_graphs import loaded, relative
 from dpfedge.compiler.blocks import Blocks, Floats
 from dpfedge.compiler.decoder.linear import QUIET, Linear, Weight
 from dpfedge.compiler.nodes import Nodes
+from dpfedge.compiler.reference import Reference
 from dpfedge.tensors import TensorSpec
 
 RANDOM = np.random.default_rng(4)
@@ -109,6 +110,7 @@ def test_product__quiet_is_rounded_less() -> None:
         fed[:, list(quiet)] /= np.float32(QUIET)
         Linear(nodes, 4).product("y", "x", weight, quiet)
         model = nodes.model([TensorSpec("x", "f32", ("n", 64))], [TensorSpec("y", "f32", ("n", 24))])
-        errors.append(float(np.linalg.norm(loaded(model).run({"x": fed})["y"] - exact)))
+        found = Reference("g", model, asked=True).run({"x": fed})["y"]  # 8 bits, whatever this CPU's target does
+        errors.append(float(np.linalg.norm(found - exact)))
 
     assert errors[1] < errors[0] / 5

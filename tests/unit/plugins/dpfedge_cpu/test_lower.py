@@ -183,6 +183,46 @@ def found_levels(model: onnx.ModelProto) -> list[int]:
     return [a.i for node in model.graph.node for a in node.attribute if a.name == "accuracy_level"]
 
 
+def test_lower__products_with_blocks_are_our_own() -> None:
+    """Those that may be rounded, and golden tolerances follow; their weights are used where they are mapped."""
+    ours, mixed, coarse = lowered(levels(4, 4)), lowered(levels(4, 0)), lowered(levels(0, 0))
+    assert [graph.arithmetic for graph in (ours, mixed, coarse)] == ["block16", "block16", "graph"]
+    assert any(choice == "products=2×BlockProduct" for choice, _ in ours.decisions)
+    assert found_levels(onnx.ModelProto.FromString(mixed.code)) == [0]
+    assert not any("BlockProduct" in choice for choice, _ in coarse.decisions)
+    wide = lowered(wide_product())
+    assert wide.mapped >= wide.weights.keys()
+    assert not lowered(network()).mapped & lowered(network()).weights.keys()
+    x = RANDOM.standard_normal((3, 32)).astype(np.float32)
+    model = levels(4, 4)
+    [found] = loaded(model).run({"x": x}).values()
+    for attribute in [one for node in model.graph.node for one in node.attribute if one.name == "accuracy_level"]:
+        attribute.i = 0
+    [wanted] = loaded(model).run({"x": x}).values()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_lower__a_product_that_stays_coarse() -> None:
+    """One of another form among ours: the graph's own tolerance holds."""
+    model = levels(4, 4)
+    small = model.graph.node[1]
+    small.input[1], small.input[2] = "small", "each"
+    next(one for one in small.attribute if one.name == "block_size").i = 16
+    for name, array in (("small", np.zeros((32, 2, 8), np.uint8)), ("each", np.ones((32, 2), np.float32))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    assert lowered(model).arithmetic == "graph"
+
+
+def wide_product() -> onnx.ModelProto:
+    """One product whose codes and scales lie outside the graph."""
+    nodes = Nodes("wide")
+    codes = nodes.constant("codes", RANDOM.integers(0, 256, (1024, 2, 16), np.uint8))
+    scales = nodes.constant("scales", RANDOM.standard_normal((1024, 2)).astype(np.float32))
+    nodes.add("MatMulNBits", ["x", codes, scales], "y", domain=MICROSOFT, K=64, N=1024, bits=4, block_size=32,
+              accuracy_level=4)  # fmt: skip
+    return nodes.model([TensorSpec("x", "f32", ("n", 64))], [TensorSpec("y", "f32", ("n", 1024))])
+
+
 def test_lower_plain__has_no_layout_of_a_cpu() -> None:
     """Constants are folded, blocked kernels and fusions are not there, and `change` has the last word."""
     nodes = Nodes("plain")
