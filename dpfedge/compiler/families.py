@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from dpfedge.compiler.chat import chat_pieces
 from dpfedge.compiler.decoder import build_decoder
 from dpfedge.compiler.decoder.decisions import decisions
 from dpfedge.compiler.decoder.loud import Loud, listen, text_ids
@@ -129,8 +130,10 @@ def _decoder(files: Mapping[str, Path], options: Options) -> Imported:
         "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary,
         **opened.ids,
     }  # fmt: skip
-    notes = (*decisions(source, shape, options.mode, context, loud), *source.decisions)
-    return Imported({"llm": graph}, config, opened.assets, {}, notes, 8 * shape.layers * shape.kv_width * context)
+    pieces, chat = chat_pieces(opened.assets, opened.ids)
+    notes = (*decisions(source, shape, options.mode, context, loud), *source.decisions, chat)
+    memory = 8 * shape.layers * shape.kv_width * context
+    return Imported({"llm": graph}, config, {**opened.assets, **pieces}, {}, notes, memory)
 
 
 def _piper(files: Mapping[str, Path], options: Options) -> Imported:

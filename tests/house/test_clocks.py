@@ -25,7 +25,7 @@ SHOWN = {
     "dpfedge/serve/provider.py": "`created` of a model",
     "dpfedge/serve/traces.py": "the times of spans",
     "dpfedge/serve/turnlog.py": "the time of a line",
-    "dpfedge/stage/llm/template.py": "the date in a prompt",
+    "dpfedge/chat.py": "the date in a prompt",
 }
 """Where the time of day is told, and what of it; a module that comes here has to say for whom."""
 

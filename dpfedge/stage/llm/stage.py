@@ -12,6 +12,7 @@ from typing import Any
 
 from dpfedge.backend.api import Budget
 from dpfedge.binding import BoundModel
+from dpfedge.chat import JinjaTemplate, Pieces, Template, token_names
 from dpfedge.errors import ModelError
 from dpfedge.package.prefix import Baked
 from dpfedge.stage.api import Mode, RequestIO, Steps, Wait
@@ -41,12 +42,11 @@ class LlmStage:
     """How `text` and `question` belong together in a drawn graph; whoever makes the stage sets it."""
 
     def __init__(self, model: BoundModel, config: Mapping[str, Any], budget: Budget) -> None:
-        """`model`: a bound decoder with graph `llm` and assets `tokenizer.json`, `chat_template.jinja` (GRAPHS.md)."""
+        """`model`: a bound decoder with graph `llm` and the assets of its family (GRAPHS.md)."""
         self._own, settings = config, LlmConfig.of(config)
         # the graph last: a stage process loads it meanwhile
         tokenizer = Tokenizer(model.asset("tokenizer.json"))
-        source = str(model.asset("chat_template.jinja"), "utf-8")
-        template = ChatTemplate(source, _names(model, tokenizer), tuple(tokenizer.specials))
+        template = ChatTemplate(_template(model, tokenizer), tuple(tokenizer.specials))
         graph = model.load("llm", budget)
         pool = Pool(graph, places=settings.places, chunk=settings.chunk_tokens)
         self._title = settings.name or str(model.config.get("name", model.name))
@@ -144,8 +144,9 @@ def _ends(model: BoundModel) -> frozenset[int]:
     return ends
 
 
-def _names(model: BoundModel, tokenizer: Tokenizer) -> dict[str, str]:
-    """What templates call the special tokens."""
-    texts = {number: text for text, number in tokenizer.specials.items()}
-    ends = [texts[number] for number in sorted(_ends(model)) if number in texts]
-    return {"bos_token": texts.get(model.config.get("bos", -1), ""), "eos_token": ends[0] if ends else ""}
+def _template(model: BoundModel, tokenizer: Tokenizer) -> Template:
+    """By the pieces that the compiler proved, where it could; a package of before has none."""
+    if "chat_template.pieces" in model.assets:
+        return Pieces.unpack(model.asset("chat_template.pieces"))
+    names = token_names(tokenizer.specials, model.config.get("bos"), sorted(_ends(model)))
+    return JinjaTemplate(str(model.asset("chat_template.jinja"), "utf-8"), names)

@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chat messages in, the prompt's text out, by the model's own template; it counts no tokens.
 
-The template is Jinja as in Hugging Face's `chat_template`, run in a sandbox; messages are checked before.
+Messages are checked before; what of them reaches the template cannot end its own turn.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from dpfedge.errors import InputError, ModelError
+from dpfedge.chat import Template
+from dpfedge.errors import InputError
 
 __all__ = ["ChatTemplate", "check_messages"]
 
@@ -22,19 +18,10 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class ChatTemplate:
-    """One model's template; `tokens` are names a template may use, such as `bos_token`."""
+    """One model's template; `specials` are the texts of its special tokens."""
 
-    def __init__(self, source: str, tokens: Mapping[str, str], specials: Sequence[str] = ()) -> None:
-        loops = ["jinja2.ext.loopcontrols"]
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=loops)
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = _now
-        environment.filters["tojson"] = _to_json
-        try:
-            self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
-            raise ModelError("the chat template cannot be read", where="chat template", found=str(error)) from error
-        self._tokens = dict(tokens)
+    def __init__(self, template: Template, specials: Sequence[str] = ()) -> None:
+        self._template = template
         self._alternating = self._refuses("user", "user") and not self._refuses("user", "assistant", "user")
         self._specials = sorted((text for text in specials if len(text) > 1), key=len, reverse=True)
 
@@ -45,19 +32,12 @@ class ChatTemplate:
         whoever interrupts before a word was heard has said two things in a row.
         """
         safe = [{**message, "content": self._plain(message["content"])} for message in messages]
-        if self._alternating:
-            safe = _joined(safe)
-        try:
-            # a spoken answer has no room for a model's thoughts; templates that know the switch turn them off
-            fixed = {"add_generation_prompt": answer, "enable_thinking": False}
-            return self._template.render(messages=safe, **fixed, **self._tokens)
-        except jinja2.TemplateError as error:
-            raise InputError("the model's template refuses these messages", stage="llm", found=str(error)) from error
+        return self._template.render(_joined(safe) if self._alternating else safe, answer=answer)
 
     def _refuses(self, *roles: str) -> bool:
         try:
-            self._template.render(messages=[{"role": role, "content": "a"} for role in roles], **self._tokens)
-        except jinja2.TemplateError:
+            self._template.render([{"role": role, "content": "a"} for role in roles], answer=False)
+        except InputError:
             return True
         return False
 
@@ -124,22 +104,3 @@ def _part(part: object, where: str) -> str:
 
 def _fail(where: str, what: str, found: str, allowed: str | None = None) -> NoReturn:
     raise InputError(what, stage="llm", where=where, found=found, allowed=allowed)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise jinja2.TemplateRuntimeError(message)
-
-
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
-def _to_json(
-    value: Any,
-    indent: int | None = None,
-    *,
-    ensure_ascii: bool = False,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from dpfedge.chat import JinjaTemplate
 from dpfedge.errors import ContextLengthError, InputError
 from dpfedge.stage.llm.prompt import Conversation, Prompts, opening
 from dpfedge.stage.llm.template import ChatTemplate
@@ -16,7 +17,12 @@ OPENING = opening("Be brief.", [{"user": "a?", "assistant": "b."}])
 @pytest.fixture
 def prompts(assets: dict[str, bytes]) -> Prompts:
     """The toy's prompts."""
-    return Prompts(ChatTemplate(assets["chat_template.jinja"].decode(), {}), Tokenizer(assets["tokenizer.json"]), None)
+    return _prompts(assets, None)
+
+
+def _prompts(assets: dict[str, bytes], bos: int | None) -> Prompts:
+    template = ChatTemplate(JinjaTemplate(assets["chat_template.jinja"].decode(), {}))
+    return Prompts(template, Tokenizer(assets["tokenizer.json"]), bos)
 
 
 def test_opening__system_then_examples() -> None:
@@ -30,8 +36,7 @@ def test_opening__system_then_examples() -> None:
 @pytest.mark.parametrize(("bos", "leads"), [(None, [1]), (1, [1]), (0, [0, 1])])
 def test_tokens__exactly_the_bos_that_is_wanted(assets: dict[str, bytes], bos: int | None, leads: list[int]) -> None:
     """None is added where the template writes it already."""
-    made = Prompts(ChatTemplate(assets["chat_template.jinja"].decode(), {}), Tokenizer(assets["tokenizer.json"]), bos)
-    tokens = made.tokens([{"role": "user", "content": "x"}])
+    tokens = _prompts(assets, bos).tokens([{"role": "user", "content": "x"}])
     assert tokens[: len(leads)] == leads
     assert tokens.count(1) == 2
 

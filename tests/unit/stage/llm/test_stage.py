@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dpfedge.backend.api import Budget
+from dpfedge.compiler.chat import prove
 from dpfedge.errors import Busy, ContextLengthError, InputError, ModelError, StageError
 from dpfedge.stage.api import Kind, Mode, Wait
 from dpfedge.stage.llm import LlmStage
@@ -139,3 +141,21 @@ def test_stage__model_without_end_tokens(make_stage: Callable[..., LlmStage], sa
     """The place in the package is named."""
     with pytest.raises(ModelError, match=r"config\.eos"):
         make_stage(say, ends=[])
+
+
+def test_stage__pieces_in_the_template_s_place(
+    attentive: Any, assets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same prompts, without a look at the template."""
+    config, both = {"system": "Be brief."}, []
+    both.append(LlmStage(attentive, config, Budget()))
+    pieces = prove(assets["chat_template.jinja"].decode(), {}).pack()
+    own = {**assets, "chat_template.jinja": b"{% for %}", "chat_template.pieces": pieces}
+    monkeypatch.setattr(attentive, "_assets", own)
+    monkeypatch.setattr(attentive, "assets", tuple(own))
+    both.append(LlmStage(attentive, config, Budget()))
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Bye"}]
+    for messages in (talk, talk[:1]):
+        one, other = (stage._parts.prompts.tokens(messages) for stage in both)
+        assert one == other
+    assert both[0]._parts.shared == both[1]._parts.shared
