@@ -107,6 +107,11 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
             float lane[V];
             STOREP(v, lane);
             int h = (q / PW) * UH + rest / UW - top, u = (q % PW) * UW + rest % UW - left;
+            if (have == V && q % PW + V <= PW && h >= 0 && h < OH && u >= 0 && u + (V - 1) * UW < OW) {
+#pragma unroll
+                for (int l = 0; l < V; l++) Y[h * OW + u + l * UW] = lane[l];
+                continue;
+            }
             const int behind = PW * UW + rest % UW - left;
             for (int l = 0; l < have; l++) {
                 if (h >= 0 && h < OH && u >= 0 && u < OW) Y[h * OW + u] = lane[l];
@@ -145,81 +150,4 @@ __kernel void conv(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), con
 #endif
         }
     }
-}
-
-// The same where positions are few: a vector is MR channels (V), an item makes them at FEW positions, and reads the
-// input as it lies. BORDER: some taps fall outside of it.
-INNER void few_sums(__global const float *X, __global const WEIGHT *W, const int IC, const int IH, const int IW,
-                    const int OW, const int KH, const int KW, const int DH, const int DW, const int SH, const int SW,
-                    const int top, const int left, const int p0, const int area, VF result[FEW]) {
-    const int plane = IH * IW;
-    VF acc[FEW];
-    int row[FEW], column[FEW];
-#pragma unroll
-    for (int p = 0; p < FEW; p++) {
-        const int one = LEAST(p0 + p, area - 1);
-        row[p] = (one / OW) * SH - top;
-        column[p] = (one % OW) * SW - left;
-        acc[p] = (VF)(0.f);
-    }
-    for (int kh = 0; kh < KH; kh++) {
-        for (int kw = 0; kw < KW; kw++) {
-            int at[FEW], mask[FEW];
-#pragma unroll
-            for (int p = 0; p < FEW; p++) {
-                const int h = row[p] + kh * DH, u = column[p] + kw * DW;
-                at[p] = h * IW + u;
-#if BORDER
-                mask[p] = h >= 0 && h < IH && u >= 0 && u < IW ? -1 : 0;
-                at[p] &= mask[p];
-#endif
-            }
-            __global const float *from = X;
-            for (int c = 0; c < IC; c++) {
-                const VF k = WIDENED(LOADW(W));
-#pragma unroll
-                for (int p = 0; p < FEW; p++) {
-#if BORDER
-                    acc[p] = as_float(as_int(from[at[p]]) & mask[p]) * k + acc[p];
-#else
-                    acc[p] = from[at[p]] * k + acc[p];
-#endif
-                }
-                from += plane;
-                W += V;
-            }
-        }
-    }
-#pragma unroll
-    for (int p = 0; p < FEW; p++) result[p] = acc[p];
-}
-
-__kernel void conv_few(TENSOR(x), TENSOR(w), TENSOR(bias), EXTRA_ARGS TENSOR(y), const int groups, const int OC,
-                       const int IC, const int IH, const int IW, const int OH, const int OW, const int KH,
-                       const int KW, const int DH, const int DW, const int SH, const int SW, const int top,
-                       const int left) {
-    const int m0 = get_global_id(0) * V, p0 = get_global_id(1) * FEW, z = get_global_id(2), area = OH * OW;
-    if (m0 >= OC || p0 >= area) return;
-    const int g = z % groups, tiles = (OC + V - 1) / V, plane = IH * IW;
-    __global const float *X = AS(const float, x) + (size_t)z * IC * plane;
-    __global const WEIGHT *W =
-        AS(const WEIGHT, w) + ((size_t)(g * tiles + get_global_id(0)) * KH * KW) * IC * V;
-    VF acc[FEW];
-    few_sums(X, W, IC, IH, IW, OW, KH, KW, DH, DW, SH, SW, top, left, p0, area, acc);
-    const int have = LEAST(V, OC - m0);
-#if BIAS
-    const VF add = LOADN(AS(const float, bias) + g * OC + m0, have);
-#else
-    const VF add = (VF)(0.f);
-#endif
-    float lane[FEW][V];
-#pragma unroll
-    for (int p = 0; p < FEW; p++) STOREP(acc[p] + add, lane[p]);
-    for (int i = 0; i < have; i++)
-        for (int p = 0; p < LEAST(FEW, area - p0); p++) {
-            const size_t to = ((size_t)z * OC + m0 + i) * area + p0 + p;
-            const VF v = (VF)(lane[p][i]);
-            EXTRA_LOAD(to, g * OC + m0 + i, 1)
-            store_some(EPILOGUE, AS(float, y) + to, 1);
-        }
 }

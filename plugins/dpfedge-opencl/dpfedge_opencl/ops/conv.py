@@ -8,7 +8,7 @@ borders (`to_phases` of pack.cl), so that one kernel without conditions serves e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpfedge_opencl.ops.source import (
     launch,
     masked,
     own_and_extras,
+    registers,
     tensors,
     tuned,
     vector,
@@ -95,8 +96,9 @@ def planes(
     name = to.scratch("f32", (count * plane + slack,))
     lines = rows[0] * strides[0] * strides[1]
     each = 16 if to.facts.cpu else 1
-    made = kernel("pack", "to_phases", to.facts, ROWS=each, WIDTH=1)
-    numbers = (*sizes, *strides, *rows, *before, plane, lines, count)
+    wide = masked(to.facts) and strides[1] < 3
+    made = kernel("pack", "to_phases", to.facts, ROWS=each, WIDTH=1, **({"SW": strides[1]} if wide else {}))
+    numbers = (*sizes, *(strides[:1] if wide else strides), *rows, *before, plane, lines, count)
     launch(to, made, [*tensors((x, name)), *(i32(one) for one in numbers)], (divided(lines, each), count), (1, 64))
     return Planes(name, plane, phase, rows[1], True)
 
@@ -150,17 +152,46 @@ def _each_by_itself(
     to: Emitting, node: Node, found: Window, batch: Sequence[int], names: Sequence[str], biased: bool
 ) -> None:
     """A depthwise convolution where a CPU can leave out lanes of a vector: no copy with borders is needed."""
-    rows = min(4, found.result[0])
+    rows, lanes = min(4, found.result[0]), vector(to.facts)
+    vectors = min(3, divided(found.result[1], lanes))
     made = kernel(
-        "depthwise", "depthwise", to.facts, ROWS=rows, KW=found.kernel[1], SW=found.strides[1], BIAS=int(biased),
-        **epilogue_options(node, "channel", vector(to.facts)),
+        "depthwise", "depthwise", to.facts, V=lanes, ROWS=rows, NR=vectors, KH=found.kernel[0], KW=found.kernel[1],
+        DH=found.dilations[0], SH=found.strides[0], SW=found.strides[1], BIAS=int(biased),
+        **epilogue_options(node, "channel", lanes),
     )  # fmt: skip
-    numbers = (
-        batch[1], batch[0] * batch[1], *found.sizes, *found.result, found.kernel[0], *found.dilations,
-        found.strides[0], *found.before,
-    )  # fmt: skip
+    numbers = (batch[1], batch[0] * batch[1], *found.sizes, *found.result, found.dilations[1], *found.before)
     sizes = (divided(found.result[0], rows), batch[0] * batch[1])
     launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (1, 64))
+
+
+def _at_few(
+    to: Emitting, node: Node, found: Window, batch: Sequence[int], names: Sequence[str], few: int,
+    options: Mapping[str, str | int],
+) -> None:  # fmt: skip
+    """Vectors of channels at a few positions."""
+    groups, rows, area = node.attrs["group"], node.attrs["rows"], math.prod(found.result)
+    out, channels = node.attrs["channels"] // groups, batch[1] // groups
+    border = int(found.before != (0, 0) or found.after != (0, 0))
+    whole = int(few == area and found.kernel == (1, 1) == found.strides and not border)
+    tiles = _tiles_of_channels(to.facts, few, divided(out, rows))
+    made = kernel(
+        "few", "conv_few", to.facts, V=rows, TILES=tiles, FEW=few, BORDER=border, WHOLE=whole, **options,
+        **epilogue_options(node, "last" if few == 1 else "channel", rows),
+    )  # fmt: skip
+    numbers = (
+        groups, out, channels, *found.sizes, *found.result, *found.kernel, *found.dilations, *found.strides,
+        *found.before,
+    )  # fmt: skip
+    sizes = (divided(out, rows * tiles), divided(area, few), batch[0] * groups)
+    launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (16, 4, 1))
+
+
+def _tiles_of_channels(facts: Facts, few: int, most: int) -> int:
+    """Tiles of channels of an item: enough sums on a CPU that none waits for the one before, and work for all units."""
+    if not facts.cpu:
+        return 1
+    room = (registers(facts) - 2) // (few + 1)
+    return max(1, min(room, divided(16, few), 4, most // (2 * facts.compute_units)))
 
 
 def _convolve(
@@ -168,24 +199,13 @@ def _convolve(
 ) -> None:
     groups, rows, area = node.attrs["group"], node.attrs["rows"], math.prod(found.result)
     out, channels = node.attrs["channels"] // groups, batch[1] // groups
-    if out == channels == 1 and masked(to.facts) and found.strides[1] < 3 and found.kernel[1] <= 16:
+    if out == channels == 1 and masked(to.facts) and found.strides[1] < 3 and math.prod(found.kernel) <= 81:
         _each_by_itself(to, node, found, batch, names, biased)
         return
-    options: dict[str, str | int] = {"BIAS": int(biased), "MR": rows, "PHASED": 0}
-    options |= arithmetic(to.facts, to.value(names[1]))
+    options = {"BIAS": int(biased), **arithmetic(to.facts, to.value(names[1]))}
     few = next((size for size in _FEW if size >= area), 0) if rows > 1 else 0
     if few:
-        border = int(found.before != (0, 0) or found.after != (0, 0))
-        made = kernel(
-            "conv", "conv_few", to.facts, V=rows, NR=1, FEW=few, BORDER=border, **options,
-            **epilogue_options(node, "channel", rows),
-        )  # fmt: skip
-        window_numbers = (
-            groups, out, channels, *found.sizes, *found.result, *found.kernel, *found.dilations, *found.strides,
-            *found.before,
-        )  # fmt: skip
-        sizes = (divided(out, rows), divided(area, few), batch[0] * groups)
-        launch(to, made, [*tensors(names), *(i32(one) for one in window_numbers)], sizes, (16, 4, 1))
+        _at_few(to, node, found, batch, names, few, options)
         return
     lanes = _lanes(to, area)
     most = _most(to.facts, rows) * lanes
@@ -204,7 +224,7 @@ def _convolve(
         read.phase, 0, count, int(not read.copied), 1, 1, 0, 0, across,
     )  # fmt: skip
     made = kernel(
-        "conv", "conv", to.facts, V=lanes, NR=tile // lanes, FEW=1, BORDER=0, **options,
+        "conv", "conv", to.facts, V=lanes, MR=rows, NR=vectors, PHASED=0, **options,
         **epilogue_options(node, "channel", lanes),
     )  # fmt: skip
     sizes = over(across, divided(out, rows), divided(count, tile), batch[0] * groups)

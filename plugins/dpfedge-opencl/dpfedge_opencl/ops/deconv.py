@@ -102,7 +102,7 @@ def _spread_out(
     )
     read = planes(to, names[0], shape[0] * shape[1], _two(shape[2:], 1), (jh - 1, jw - 1), grid, (1, 1), tile)
     made = kernel(
-        "conv", "conv", to.facts, BIAS=int(biased), MR=rows, NR=tile // lanes, V=lanes, PHASED=1, FEW=1, BORDER=0,
+        "conv", "conv", to.facts, BIAS=int(biased), MR=rows, NR=tile // lanes, V=lanes, PHASED=1,
         **arithmetic(to.facts, to.value(names[1])),
         **epilogue_options(node, "channel", lanes),
     )  # fmt: skip

@@ -19,6 +19,7 @@ __kernel void to_panels(TENSOR(b), TENSOR(to), const int N, const int K, const i
 
 // x [planes, IH, IW] into [planes][SH * SW phases][PH][PW]: element (h, w) of phase (r, s) is x's at row
 // h * SH + r - top, column w * SW + s - left, zero outside of x; `plane` floats for each plane of x
+#ifndef SW
 __kernel void to_phases(TENSOR(x), TENSOR(to), const int IH, const int IW, const int SH, const int SW, const int PH,
                         const int PW, const int top, const int left, const int plane, const int rows, const int planes) {
     const int c = get_global_id(1);
@@ -42,6 +43,37 @@ __kernel void to_phases(TENSOR(x), TENSOR(to), const int IH, const int IW, const
         for (int w = MOST(begin, stop); w < PW; w++) to[w] = 0.f;
     }
 }
+
+#else
+// The same where lanes of a load can be left out
+INNER void phase_row(__global const float *from, __global float *to, const int first, const int IW, const int PW) {
+    int w = 0;
+    for (; w + V <= PW; w += V) {
+        const int at = first + w * SW;
+        VF v;
+        if (at < 0 || at + SW * V > IW)
+            v = columns(from + at, columns_of(at, IW), (VF)(0.f));
+        else
+            v = SW == 1 ? LOADV(from + at) : (VF)(LOADV(from + at).even, LOADV(from + at + V).even);
+        STOREV(v, to + w);
+    }
+    if (w < PW) store_some(columns(from + first + w * SW, columns_of(first + w * SW, IW), (VF)(0.f)), to + w, PW - w);
+}
+
+__kernel void to_phases(TENSOR(x), TENSOR(to), const int IH, const int IW, const int SH, const int PH, const int PW,
+                        const int top, const int left, const int plane, const int rows, const int planes) {
+    const int c = get_global_id(1);
+    if (c >= planes) return;
+    const int begin = get_global_id(0) * ROWS, end = LEAST(begin + ROWS, rows);
+    __global const float *X = AS(const float, x) + (size_t)c * IH * IW;
+    __global float *to = AS(float, to) + (size_t)c * plane;
+    for (int one = begin; one < end; one++) {
+        const int phase = one / PH, h = (one % PH) * SH + phase / SW - top;
+        phase_row(X + (size_t)LEAST(MOST(h, 0), IH - 1) * IW, to + (size_t)one * PW, phase % SW - left,
+                  h < 0 || h >= IH ? 0 : IW, PW); // a row outside of x has no element
+    }
+}
+#endif
 
 // `times` copies of x's `count` floats, one behind the other
 __kernel void repeat(TENSOR(x), TENSOR(to), const int count, const int times) {

@@ -184,20 +184,36 @@ inline void store_some(const VF x, __global float *p, const int have) {
 
 inline VF load_some(__global const float *p, const int have) { return load_lanes_or(p, 0, have, (VF)(0.f)); }
 
-#ifdef SW
-// Elements first, first + SW, ... (SW 1 or 2) of a row of `size` floats as lanes; outside of the row they are `other`
-inline VF columns(__global const float *row, const int first, const int size, const VF other) {
-    const VF a = load_lanes_or(row + first, WITHIN(-first, 0, V), WITHIN(size - first, 0, V), other);
+#if defined(SW) && defined(MASKED_LOAD)
+// Which of V floats from `first` on a row of `size` floats has, as bits
+inline uint row_has(const int first, const int size) {
+    return (1u << WITHIN(size - first, 0, V)) - (1u << WITHIN(-first, 0, V));
+}
+
+// The same for elements first, first + SW, ... (SW 1 or 2), which lie in two vectors
+inline uint2 columns_of(const int first, const int size) {
+    return (uint2)(row_has(first, size), row_has(first + V, size));
+}
+
+// These elements of the row at p as lanes, `other` where there are none
+inline VF columns(__global const float *p, const uint2 there, const VF other) {
+    const VF a = MASKED_LOAD(p, other, there.s0);
 #if SW == 1
     return a;
 #else
-    const VF b = load_lanes_or(row + first + V, WITHIN(-first - V, 0, V), WITHIN(size - first - V, 0, V), other);
+    const VF b = MASKED_LOAD(p + V, other, there.s1);
     return (VF)(a.even, b.even);
 #endif
 }
 #endif
 
+#if CPU
+#define LOADP(p) (*(const VFU *)(p))
+#define STOREP(x, p) (*(VFU *)(p) = (x))
+#else
+#define LOADP(p) CAT(vload, V)(0, p)
 #define STOREP(x, p) CAT(vstore, V)(x, 0, p)
+#endif
 #define LOADN(p, have) ((have) >= V ? LOADV(p) : load_some(p, have))
 #define STOREN(x, p, have)         \
     do {                           \
