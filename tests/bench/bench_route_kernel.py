@@ -168,7 +168,7 @@ def measure_updates(cgroup: Path, found: Figures, bits: int) -> None:
             began = time.perf_counter_ns()
             table.weigh(turn % 128, 0)
             decided = time.perf_counter_ns()
-            one.table.publish(table.owners.tobytes(), addresses)
+            one.table.publish(memoryview(table), addresses)
             published = time.perf_counter_ns()
             one.table.settle()
             settled = time.perf_counter_ns()

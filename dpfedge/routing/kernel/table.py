@@ -61,6 +61,16 @@ def spread(owners: bytes, bits: int, wide: int) -> bytes:
     return owners if bits == wide else np.frombuffer(owners, np.uint16).repeat(1 << (wide - bits)).tobytes()
 
 
+class _Rows:
+    """The addresses of instances as the maps have them: made anew only when the instances are others."""
+
+    def __init__(self, addresses: tuple[Address | None, ...], with_known: bool) -> None:
+        self.addresses = addresses
+        self.known = frozenset(one.known for one in addresses if one is not None and with_known)
+        self.four = b"".join(one.instance if one is not None else bytes(_INSTANCE) for one in addresses)
+        self.six = b"".join(one.known if one is not None else bytes(_KNOWN) for one in addresses)
+
+
 class KernelTable:
     """The maps of a loaded object, written by this process only."""
 
@@ -72,7 +82,7 @@ class KernelTable:
         self.bits, self._nbytes = bits, 2 << bits
         self._has_known = known
         self._loaded, self._settled, self._switched = loaded, True, 0.0
-        self._known, self._next = set[bytes](), set[bytes]()
+        self._known, self._next, self._rows = frozenset[bytes](), frozenset[bytes](), _Rows((), known)
         self._maps: list[mmap.mmap] = []
         try:
             self._table, self._inst, self._inst6, self._gen = (
@@ -99,33 +109,32 @@ class KernelTable:
         """How often was published."""
         return int(self._word[0])
 
-    def publish(self, owners: bytes, addresses: Sequence[Address | None]) -> int:
+    def publish(self, owners: bytes | memoryview, addresses: Sequence[Address | None]) -> int:
         """What every connection from now on reads; the new generation.
 
         `owners`: 2**bits table slots of u16 in the host's byte order, 0xFFFF where nobody serves. `addresses`: of the
         instances, by index; None where the kernel cannot reach one. UsageError when they are too many.
         """
-        if len(owners) != self._nbytes or len(addresses) > INSTANCES_MAX:
-            found = f"{len(owners)} bytes, {len(addresses)} instances"
+        slots = memoryview(owners).cast("B")
+        if slots.nbytes != self._nbytes or len(addresses) > INSTANCES_MAX:
+            found = f"{slots.nbytes} bytes, {len(addresses)} instances"
             allowed = f"{self._nbytes} bytes, {INSTANCES_MAX} instances"
             raise UsageError("the table does not fit the kernel's", where="table", found=found, allowed=allowed)
         self.settle()
-        known = {one.known for one in addresses if one is not None and self._has_known}
-        for key in known - self._known:
+        if self._rows.addresses != tuple(addresses):
+            self._rows = _Rows(tuple(addresses), self._has_known)
+        for key in self._rows.known - self._known:
             self._loaded.put("rh_known", key, bytes(4))
-        self._known |= known
+        self._known |= self._rows.known
         buffer = (self.generation + 1) & 1
-        four = b"".join(one.instance if one is not None else bytes(_INSTANCE) for one in addresses)
-        six = b"".join(one.known if one is not None else bytes(_KNOWN) for one in addresses)
-        for where, data, stride in (
-            (self._table, owners, self._nbytes), (self._inst, four, INSTANCES_MAX * _INSTANCE),
-            (self._inst6, six, INSTANCES_MAX * _KNOWN),
-        ):  # fmt: skip
+        self._table[buffer * self._nbytes : (buffer + 1) * self._nbytes] = slots
+        for where, data, each in ((self._inst, self._rows.four, _INSTANCE), (self._inst6, self._rows.six, _KNOWN)):
+            stride = INSTANCES_MAX * each
             where[buffer * stride : (buffer + 1) * stride] = data.ljust(stride, b"\0")
         if not _ORDERED and not _grace():  # a full barrier too: no processor sees the generation before the table
             raise Unavailable("this machine has no way to order the table's stores", found=platform.machine())
         self._word[0] = self.generation + 1
-        self._settled, self._switched, self._next = False, time.monotonic(), known
+        self._settled, self._switched, self._next = False, time.monotonic(), self._rows.known
         return self.generation
 
     def settle(self) -> None:
