@@ -2,14 +2,13 @@
  *
  * bench.bpf.c - what the routing programs do, in programs that bpf_prog_test_run can run, beside one that does nothing.
  *
- * Programs of cgroup hooks cannot be run by hand: these are socket filters with the same inline code. They are not shipped
+ * Programs of cgroup hooks cannot be run by hand: these are of the kind `tc` with the same inline code. They are not shipped
  * to be attached; tests/bench/bench_route_kernel.py measures them, and the unit tests compare their answers.
  */
 #include "key.h"
 
 typedef struct rh_bench_session {
     __u64 nbytes;
-    __u64 hash;
     rh_scratch key;
 } rh_bench_session;
 
@@ -35,21 +34,26 @@ static __always_inline rh_session *rh_session_of(struct __sk_buff *with) {
     return (sk != 0) ? bpf_sk_storage_get(&rh_sessions, sk, 0, BPF_SK_STORAGE_GET_F_CREATE) : 0;
 }
 
-/* What setsockopt(2) does: the key's hash into the socket. */
-static __always_inline bool rh_keep(rh_session *session, rh_counters *count) {
+static __always_inline bool rh_given(__u64 *hash) {
     __u32 zero = 0u;
     const rh_bench_session *given = bpf_map_lookup_elem(&rh_bench, &zero);
     if ((given == 0) || (given->nbytes < DPF_ROUTE_KEY_LEAST) || (given->nbytes > DPF_ROUTE_KEY_MOST)) return false;
-    session->hash = rh_key_hash(&given->key, (__u32)given->nbytes, rh_set.key_seed);
+    *hash = rh_key_hash(&given->key, (__u32)given->nbytes, rh_set.key_seed);
+    return true;
+}
+
+/* What setsockopt(2) does: the key's hash into the socket. */
+static __always_inline bool rh_keep(rh_session *session, rh_counters *count) {
+    if (!rh_given(&session->hash)) return false;
     session->keyed = 1u;
     RH_COUNT(count, keys, 1u);
     return true;
 }
 
-/* What connect(2) does: the hash from the socket, the table of the generation, the instance, the counter. Its port. */
-static __always_inline int rh_route(const rh_session *session, rh_counters *count) {
-    if ((rh_set.port4 == 0u) || (session->keyed == 0u)) return 0;
-    const rh_instance *to = rh_find4(session->hash);
+/* What connect(2) does with a hash: the table of the generation, the instance, the counter. Its port. */
+static __always_inline int rh_route(__u64 hash, rh_counters *count) {
+    if (rh_set.port4 == 0u) return 0;
+    const rh_instance *to = rh_find4(hash);
     if (to == 0) return 0;
     RH_COUNT(count, routed, 1u);
     return bpf_ntohs(to->port);
@@ -72,7 +76,15 @@ SEC("tc") int rh_bench_connect(struct __sk_buff *with) {
     rh_counters *count = rh_counted();
     if ((session == 0) || (count == 0)) return 0;
     if ((session->keyed == 0u) && !rh_keep(session, count)) return 0; /* of a million runs the first one */
-    return rh_route(session, count);
+    return rh_route(session->hash, count);
+}
+
+/* The pure function, from key to instance, without a socket. */
+SEC("tc") int rh_bench_pure(struct __sk_buff *with) {
+    __u64 hash;
+    rh_counters *count = rh_counted();
+    (void)with;
+    return ((count != 0) && rh_given(&hash)) ? rh_route(hash, count) : 0;
 }
 
 /* Both in one, which no hook runs. */
@@ -80,7 +92,7 @@ SEC("tc") int rh_bench_full(struct __sk_buff *with) {
     rh_session *session = rh_session_of(with);
     rh_counters *count = rh_counted();
     if ((session == 0) || (count == 0) || !rh_keep(session, count)) return 0;
-    return rh_route(session, count);
+    return rh_route(session->hash, count);
 }
 
 char rh_licence[] SEC("license") = "Dual BSD/GPL";
