@@ -29,7 +29,7 @@ from dpfedge.backend.api import (
     keeps_links,
 )
 from dpfedge.errors import RunCancelled
-from dpfedge.pipeline.priority import FIFO_MOST, be_fifo
+from dpfedge.pipeline.priority import be_fifo_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,8 +89,7 @@ class Calls:
 
     def be_fifo(self, priority: int) -> str | None:
         """A stage with that real-time priority: who ends its runs goes before it, or would never run on its core."""
-        task = None if self._watcher is None else self._watcher.native_id
-        return None if task is None else be_fifo(min(priority + 1, FIFO_MOST), task)
+        return be_fifo_before(priority, 0 if self._watcher is None else self._watcher.native_id or 0)
 
     @contextmanager
     def patiently(self) -> Iterator[None]:

@@ -2,11 +2,11 @@
 """The priority of a stage's own thread: niceness and SCHED_FIFO in, a line for each that the machine refuses out.
 
 A real-time thread must not be able to take a machine with one core away from everybody else. So the priority is taken
-after load and warm-up, and for the stage's own thread alone, beside the one that ends its runs, which sleeps: threads
-and processes made by it start without (SCHED_RESET_ON_FORK). The kernel's own limit for all real-time threads
-(sched_rt_runtime_us, 95 % of each second) stays as it is; where somebody switched that off, RLIMIT_RTTIME still holds:
-a thread that computes for COMPUTE_MAX_S without once waiting goes back to an ordinary priority, and one that is so deep
-in a library that it cannot is killed by the kernel at KILL_S, to be restarted as after any other death.
+after load and warm-up, and for the stage's own thread alone, beside those that end its runs and watch its steps, which
+sleep: threads and processes made by it start without (SCHED_RESET_ON_FORK). The kernel's own limit for all real-time
+threads (sched_rt_runtime_us, 95 % of each second) stays as it is; where somebody switched that off, RLIMIT_RTTIME still
+holds: a thread that computes for COMPUTE_MAX_S without once waiting goes back to an ordinary priority, and one that is
+so deep in a library that it cannot is killed by the kernel at KILL_S, to be restarted as after any other death.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-__all__ = ["COMPUTE_MAX_S", "FIFO_MOST", "KILL_S", "be_fifo", "be_nice", "give_up_fifo"]
+__all__ = ["COMPUTE_MAX_S", "FIFO_MOST", "KILL_S", "be_fifo", "be_fifo_before", "be_nice", "give_up_fifo"]
 
 FIFO_MOST = 99
 COMPUTE_MAX_S: float = 1.0
@@ -43,6 +43,14 @@ def be_fifo(priority: int, thread: int = 0) -> str | None:
     except PermissionError:
         return f"fifo {priority} needs CAP_SYS_NICE or RLIMIT_RTPRIO; it runs at an ordinary priority"
     return None
+
+
+def be_fifo_before(priority: int, thread: int) -> str | None:
+    """Let `thread`, which sleeps and watches, go before a stage of that priority, or it would never run on its core.
+
+    0: there is none.
+    """
+    return be_fifo(min(priority + 1, FIFO_MOST), thread) if thread else None
 
 
 def _limit_computing() -> None:

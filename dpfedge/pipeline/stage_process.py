@@ -29,7 +29,7 @@ from dpfedge.errors import DpfError, StageError
 from dpfedge.link import Arena
 from dpfedge.pipeline.calls import Calls
 from dpfedge.pipeline.early import load_early
-from dpfedge.pipeline.priority import be_fifo, be_nice, give_up_fifo
+from dpfedge.pipeline.priority import be_fifo, be_fifo_before, be_nice, give_up_fifo
 from dpfedge.pipeline.runner import StageRunner
 from dpfedge.pipeline.stage_record import StageRecord
 from dpfedge.pipeline.watchdog import watch
@@ -139,23 +139,27 @@ class _Unit:
             spin_ns=row["spin_ns"], budget_ns=record.budget_ns, report=partial(self._report, name), calls=calls,
         )  # fmt: skip
         self._runners.append(runner)
-        if record.hang_ns:
-            watched = partial(self._hung, name)
-            threading.Thread(
-                target=watch, args=(runner, record.hang_ns, watched), name="dpf-watch", daemon=True
-            ).start()
+        watcher = self._watch(name, runner, record.hang_ns) if record.hang_ns else 0
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._stop)
         gc.freeze()  # what start-up made lives for ever; collections during a turn stay short
         gc.enable()  # the zygote had none
         self._names[threading.get_native_id()] = name
-        refused.append(be_fifo(row["fifo"]) or calls.be_fifo(row["fifo"]) if row["fifo"] else None)
+        if row["fifo"]:
+            refused.append(be_fifo(row["fifo"]) or calls.be_fifo(row["fifo"]) or be_fifo_before(row["fifo"], watcher))
         asked = [line for line in refused if line]
         for line in asked:
             print(f"dpfedge: stage {name}: {line}", file=sys.stderr, flush=True)
         times = {"load_ms": (loaded - started) / 1e6, "warm_ms": (warmed - loaded) / 1e6}
         send_message(self._channel, {"ready": name, "facts": dict(stage.facts()), "refused": asked, **times})
         runner.run()
+
+    def _watch(self, name: str, runner: StageRunner, hang_ns: int) -> int:
+        """The thread id of who ends the process when a step hangs."""
+        watched = partial(self._hung, name)
+        watcher = threading.Thread(target=watch, args=(runner, hang_ns, watched), name="dpf-watch", daemon=True)
+        watcher.start()
+        return watcher.native_id or 0
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         if len(self._runners) < len(self._rows):

@@ -181,6 +181,21 @@ def test_fifo__is_of_the_stages_own_thread_alone(
     assert message["facts"] == {"mine": os.SCHED_FIFO, "others": [os.SCHED_OTHER] * 2}
 
 
+def test_fifo__who_watches_the_steps_goes_before_the_stage(start: Start, allowed_fifo: None) -> None:
+    """Or a stage that hangs on the one core that both have would not be seen."""
+
+    class Priorities(Toy):
+        def facts(self) -> Mapping[str, Any]:
+            tasks = [int(task) for task in os.listdir("/proc/self/task")]
+            fifo = [task for task in tasks if os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO]
+            return {"fifo": sorted(os.sched_getparam(task).sched_priority for task in fifo)}
+
+    _, channel = start(life=Priorities, fifo=10, hang_ns=60_000_000_000)
+    message, _ = receive_message(channel)
+
+    assert (message["refused"], message["facts"]) == ([], {"fifo": [10, 11]})
+
+
 def test_fifo__is_given_up_by_a_stage_that_computes_too_long(
     rig: Any, start: Start, allowed_fifo: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

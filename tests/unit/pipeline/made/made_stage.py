@@ -57,9 +57,9 @@ class Bound:
         return name
 
 
-def record(rig: Any, name: str, config: Any = None) -> StageRecord:
+def record(rig: Any, name: str, config: Any = None, hang_ns: int = 0) -> StageRecord:
     """A toy of that name."""
-    return StageRecord(name, "toy", "m", config or {}, rig.wiring(name))
+    return StageRecord(name, "toy", "m", config or {}, rig.wiring(name), hang_ns=hang_ns)
 
 
 @contextmanager
@@ -70,13 +70,13 @@ def starting(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     def begin(
         parent: int | None = None, alone: bool = False, config: Any = None, stages: tuple[str, ...] = ("llm",),
-        life: Any = Toy, **changes: Any,
+        life: Any = Toy, hang_ns: int = 0, **changes: Any,
     ) -> tuple[int, socket.socket]:  # fmt: skip
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if alone:
             ours.close()
         here = os.getpid() if parent is None else parent
-        told = [record(rig, name, config).as_map() for name in stages]
+        told = [record(rig, name, config, hang_ns).as_map() for name in stages]
         rows = [{**ROW, **changes, "stage": one, "owner": owner} for owner, one in enumerate(told, 1)]
         kind = StageKind("toy", lambda config, model: Ports(), lambda: life, lambda: None)
         monkeypatch.setattr(stage_process, "find_kind", lambda name, **_: kind)
