@@ -66,9 +66,9 @@ class VoiceStage:
         self._scratch = np.empty(self._config.chunk_frames * self._hop, np.float32)
 
     def warm(self) -> None:
-        """Speak a word into nothing, so that every graph has run."""
-        for samples in self._chunks("Ready.", 1.0, self._config.first_frames):
-            write_pcm(samples, self._config.gain, self._scratch, np.empty(samples.size, np.int16))
+        """Begin a word into nothing: with its first chunk every graph has run, and later ones keep nothing more."""
+        samples = next(self._chunks("Ready.", 1.0, self._config.first_frames))
+        write_pcm(samples, self._config.gain, self._scratch, np.empty(samples.size, np.int16))
 
     def facts(self) -> Mapping[str, Any]:
         """`rate` in Hz, `name`, and `chunk_samples`: the most samples one AUDIO message holds."""
