@@ -17,6 +17,7 @@ from dpfedge.errors import BackendError
 from dpfedge_opencl import graph as graphs
 from dpfedge_opencl import sealed
 from dpfedge_opencl.executable import Graph, OpenClExecutable
+from dpfedge_opencl.joining import Joiner
 from dpfedge_opencl.library import spare_cache
 from dpfedge_opencl.plan import Plan
 from dpfedge_opencl.runtime import Runtime, open_runtime
@@ -35,14 +36,18 @@ def load(view: GraphView, device: Device, budget: Budget) -> OpenClExecutable:
     return load_on(view, open_runtime(device, *known), budget, store)
 
 
-def load_on(view: GraphView, runtime: Runtime, budget: Budget, store: Store | None = None) -> OpenClExecutable:
-    """The executable of `view` on a device that is open, with the programs of `store`."""
+def load_on(
+    view: GraphView, runtime: Runtime, budget: Budget, store: Store | None = None, joiner: Joiner | None = None
+) -> OpenClExecutable:
+    """The executable of `view` on a device that is open, with the programs of `store`; `joiner` joins its plans, else
+    one that knows what the store does."""
     where = f"graph {view.name}"
     found = graphs.read(view.code, where)
     facts = runtime.facts if store is None else replace(runtime.facts, tuning=store.tuning)
+    joins = Joiner(facts, () if store is None else store.joined) if joiner is None else joiner
 
     def planned(shapes: Mapping[str, tuple[int, ...]], shared: frozenset[tuple[str, str]]) -> Plan:
-        return specialise(found, shapes, shared, facts)
+        return joins.plan(specialise(found, shapes, shared, facts))
 
     if store is not None:
         runtime.programs.add(store)

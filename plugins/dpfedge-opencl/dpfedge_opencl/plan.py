@@ -47,6 +47,8 @@ class Launch:
     local_size: tuple[int, ...] | None
     node: str
     """The graph's node it computes, for messages and profiles."""
+    work: int = 0
+    """Multiplications, or other steps of that size; 0 where they are as many as the elements it touches."""
     names: tuple[str, ...] = field(init=False, compare=False)
     """The values among its arguments."""
 

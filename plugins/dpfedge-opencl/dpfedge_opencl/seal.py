@@ -16,6 +16,7 @@ from dpfedge.backend.api import Array, Budget, Device, GraphView, Identity
 from dpfedge_opencl import graph as graphs
 from dpfedge_opencl import sealed
 from dpfedge_opencl.executable import OpenClExecutable
+from dpfedge_opencl.joining import Joiner
 from dpfedge_opencl.loading import load_on
 from dpfedge_opencl.plan import Plan
 from dpfedge_opencl.runtime import Runtime, open_runtime
@@ -45,8 +46,9 @@ def seal(view: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequen
     runtime = open_runtime(device)
     tuning = _tuned(view, runtime, feeds)
     store = sealed.Store({}, tuning, runtime.memory.name, runtime.lanes)
+    joiner = Joiner(runtime.facts)
     with runtime.programs.used() as keys:
-        executable = load_on(view, runtime, budget, store)
+        executable = load_on(view, runtime, budget, store, joiner)
         try:
             for one in feeds:
                 executable.run(one)
@@ -56,7 +58,7 @@ def seal(view: GraphView, device: Device, budget: Budget) -> Mapping[str, Sequen
     if not keys:
         return None
     binaries = runtime.programs.binaries(keys, f"graph {view.name}")
-    data = sealed.write(binaries, tuning, runtime.memory.name, runtime.lanes)
+    data = sealed.write(binaries, tuning, runtime.memory.name, runtime.lanes, joiner.texts)
     return {sealed.SEALED: [np.frombuffer(data, np.uint8)]}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cbor2
@@ -35,9 +35,9 @@ class Store:
 
     def __init__(
         self, programs: Mapping[str, tuple[memoryview, bytes]], tuning: Mapping[str, Any], memory: str | None,
-        lanes: int | None,
+        lanes: int | None, joined: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._programs, self.tuning, self.memory, self.lanes = programs, tuning, memory, lanes
+        self._programs, self.tuning, self.memory, self.lanes, self.joined = programs, tuning, memory, lanes, joined
 
     @property
     def keys(self) -> frozenset[str]:
@@ -53,15 +53,17 @@ class Store:
 
 
 def write(
-    programs: Mapping[str, bytes], tuning: Mapping[str, Any], memory: str | None = None, lanes: int | None = None
-) -> bytes:
+    programs: Mapping[str, bytes], tuning: Mapping[str, Any], memory: str | None = None, lanes: int | None = None,
+    joined: Sequence[str] = (),
+) -> bytes:  # fmt: skip
     """The bytes of a seal; `memory` is the way of sharing it, `lanes` the floats of a vector, that the device was found
-    to have."""
+    to have, `joined` the texts of programs of several kernels (`joining.py`)."""
     places, at = {}, 0
     for key, data in sorted(programs.items()):
         places[key] = [at, len(data), hashlib.sha256(data).digest()]
         at += len(data)
     document = {"version": _VERSION, "programs": places, "tuning": dict(tuning), "memory": memory, "lanes": lanes}
+    document["joined"] = list(joined)
     index = cbor2.dumps(document, canonical=True)
     return b"".join((_HEAD.pack(len(index)), index, *(data for _, data in sorted(programs.items()))))
 
@@ -77,6 +79,7 @@ def read(data: memoryview, where: str) -> Store:
         programs = {
             str(key): (body[at : at + length], bytes(sha)) for key, (at, length, sha) in index["programs"].items()
         }
-        return Store(programs, dict(index["tuning"]), index["memory"], index["lanes"])
+        joined = [str(text) for text in index["joined"]]
+        return Store(programs, dict(index["tuning"]), index["memory"], index["lanes"], joined)
     except (struct.error, cbor2.CBORDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BackendError("the seal's bytes are damaged", where=where, found=str(error)[:200]) from error

@@ -252,10 +252,11 @@ class _Walk:
         args: Sequence[Tensor | Scalar],
         global_size: Sequence[int],
         local_size: Sequence[int] | None = None,
+        work: int = 0,
     ) -> None:
         """Enqueue a kernel behind those before it."""
         local = None if local_size is None else tuple(local_size)
-        self._record.launches.append(Launch(kernel, tuple(args), tuple(global_size), local, self._node.name))
+        self._record.launches.append(Launch(kernel, tuple(args), tuple(global_size), local, self._node.name, work))
 
     def _finish(self) -> None:
         """Outputs that lie elsewhere are copied to their ports; so is one whose port is an input's memory as well."""

@@ -99,8 +99,10 @@ class Emitting(Protocol):
         args: Sequence[Tensor | Scalar],
         global_size: Sequence[int],
         local_size: Sequence[int] | None = None,
+        work: int = 0,
     ) -> None:
-        """Enqueue a kernel behind those before it."""
+        """Enqueue a kernel behind those before it; `work` is its multiplications where they are not as many
+        as the elements that it touches."""
 
 
 class Op(Protocol):

@@ -38,7 +38,8 @@ def _attend(
     )  # fmt: skip
     numbers: list[Scalar] = [i32(heads), i32(shared), i32(count), i32(keys), i64(q[0]), i32(q[1]), i32(q[2]), i64(k[0])]
     numbers += [i32(k[1]), i32(k[2]), np.float32(scale), i32(window), np.float32(cap)]
-    launch(to, made, [*tensors(names), *numbers], (count, heads, batch), (4, 16, 1))
+    work = 2 * batch * heads * count * keys * head
+    launch(to, made, [*tensors(names), *numbers], (count, heads, batch), (4, 16, 1), work)
 
 
 @op("com.microsoft.GroupQueryAttention")
@@ -91,7 +92,7 @@ class GroupQueryAttention:
         arguments = tensors((*sources, node.inputs[5], *tables, turned, *caches))
         numbers = (heads, groups, count, keys, *rows, *at, wide)
         grid = (count, heads + 2 * groups, batch)
-        launch(to, made, [*arguments, *(i32(one) for one in numbers)], grid, (4, 16, 1))
+        launch(to, made, [*arguments, *(i32(one) for one in numbers)], grid, (4, 16, 1), math.prod(grid) * head)
         names = (turned, *caches, node.inputs[5], node.outputs[0])
         _attend(
             to, names, (batch, heads, heads // groups, count, keys), head,

@@ -143,4 +143,5 @@ class ByteProduct:
         )  # fmt: skip
         arguments = tensors([name or names[0] for name in (*names, node.outputs[0])])
         numbers = [i32(one) for one in (m, attrs["N"], attrs["K"])]
-        launch(to, made, [*arguments, *numbers], (divided(m, rows), divided(attrs["N"], vectors * lanes)), group)
+        sizes = (divided(m, rows), divided(attrs["N"], vectors * lanes))
+        launch(to, made, [*arguments, *numbers], sizes, group, m * attrs["N"] * attrs["K"])

@@ -148,6 +148,12 @@ class Conv:
             _convolve(to, node, found, value.shape[:2], (x, own[1], bias or x, *more, output), bool(bias))
 
 
+def _work(node: Node, found: Window, batch: Sequence[int]) -> int:
+    """Multiplications of a convolution of (examples, channels)."""
+    per_output = batch[1] // int(node.attrs["group"]) * math.prod(found.kernel)
+    return batch[0] * int(node.attrs["channels"]) * math.prod(found.result) * per_output
+
+
 def _each_by_itself(
     to: Emitting, node: Node, found: Window, batch: Sequence[int], names: Sequence[str], biased: bool
 ) -> None:
@@ -161,7 +167,7 @@ def _each_by_itself(
     )  # fmt: skip
     numbers = (batch[1], batch[0] * batch[1], *found.sizes, *found.result, found.dilations[1], *found.before)
     sizes = (divided(found.result[0], rows), batch[0] * batch[1])
-    launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (1, 64))
+    launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (1, 64), _work(node, found, batch))
 
 
 def _at_few(
@@ -183,7 +189,7 @@ def _at_few(
         *found.before,
     )  # fmt: skip
     sizes = (divided(out, rows * tiles), divided(area, few), batch[0] * groups)
-    launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (16, 4, 1))
+    launch(to, made, [*tensors(names), *(i32(one) for one in numbers)], sizes, (16, 4, 1), _work(node, found, batch))
 
 
 def _tiles_of_channels(facts: Facts, few: int, most: int) -> int:
@@ -230,7 +236,7 @@ def _convolve(
     sizes = over(across, divided(out, rows), divided(count, tile), batch[0] * groups)
     args = [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)]
     local = over(across, group[0], group[1], 1) if rows > 1 else over(across, 1, 64, 1)
-    launch(to, made, args, sizes, local)
+    launch(to, made, args, sizes, local, _work(node, found, batch))
 
 
 def _candidates(to: Emitting, usual: tuple[int, ...], most: int) -> tuple[tuple[int, ...], ...]:

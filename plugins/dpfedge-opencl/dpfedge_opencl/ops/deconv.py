@@ -111,4 +111,6 @@ def _spread_out(
         (jh - 1) * read.row + jw - 1, count, 0, sh, sw, top, left, across,
     )  # fmt: skip
     sizes = over(across, divided(out, rows), divided(count, tile), shape[0] * groups * sh * sw)
-    launch(to, made, [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)], sizes, over(across, 4, 16, 1))
+    args = [*tensors((read.name, *names[1:])), *(i32(one) for one in numbers)]
+    work = shape[0] * shape[1] * count * out * sh * sw * jh * jw
+    launch(to, made, args, sizes, over(across, 4, 16, 1), work)

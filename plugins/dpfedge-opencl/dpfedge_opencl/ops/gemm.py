@@ -127,7 +127,8 @@ def product(to: Emitting, node: Node, what: Product, a: str, b: str, c: str, ext
         *tensors((a, b, what.bias or a, *extras, c)), *(i32(one) for one in numbers),
         *(i64(one) for one in (a0, a1, b0, b1)), np.float32(what.alpha),
     ]  # fmt: skip
-    launch(to, made, args, (divided(what.m, rows), divided(what.n, vectors * lanes), count), (*group, 1))
+    sizes = (divided(what.m, rows), divided(what.n, vectors * lanes), count)
+    launch(to, made, args, sizes, (*group, 1), count * what.m * what.n * what.k)
 
 
 def _panels(to: Emitting, what: Product, b: str, tile: int) -> tuple[str, Product]:

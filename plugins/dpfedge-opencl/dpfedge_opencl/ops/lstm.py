@@ -94,5 +94,6 @@ class Lstm:
                 direction * divided(size, _LANES) * size * 64, before, direction * state, here,
                 int(count == steps - 1), int(zero),
             )  # fmt: skip
-            launch(to, made, [*arguments, *(i32(one) for one in numbers)], (divided(size, lanes), batch), (16, 4))
+            launch(to, made, [*arguments, *(i32(one) for one in numbers)], (divided(size, lanes), batch), (16, 4),
+                   batch * 4 * size * size)  # fmt: skip
             h, c, before, zero = y, cell, here, False

@@ -133,7 +133,8 @@ class MatMulNBits:
         more = [name or own[2] for name in own[3:6]]
         names = (own[0], *prepared, *own[1:3], *more, *extras, node.outputs[0])
         args = [*tensors(names), i32(m), i32(attrs["N"]), i32(attrs["K"])]
-        launch(to, made, args, (divided(m, rows), divided(attrs["N"], vectors * lanes)), group)
+        sizes = (divided(m, rows), divided(attrs["N"], vectors * lanes))
+        launch(to, made, args, sizes, group, m * attrs["N"] * attrs["K"])
 
 
 def _tiles(facts: Facts, m: int, lanes: int, whole: int) -> tuple[tuple[int, ...], ...]:

@@ -171,7 +171,8 @@ def tensors(names: Sequence[str]) -> list[Tensor | Scalar]:
 
 
 def launch(
-    to: Emitting, made: Kernel, args: Sequence[Tensor | Scalar], sizes: Sequence[int], local: Sequence[int] = ()
-) -> None:
-    """Enqueue over a grid of at least `sizes`."""
-    to.launch(made, args, *spread(to.facts, sizes, local))
+    to: Emitting, made: Kernel, args: Sequence[Tensor | Scalar], sizes: Sequence[int], local: Sequence[int] = (),
+    work: int = 0,
+) -> None:  # fmt: skip
+    """Enqueue over a grid of at least `sizes`; `work` is as in `Emitting.launch`."""
+    to.launch(made, args, *spread(to.facts, sizes, local), work)

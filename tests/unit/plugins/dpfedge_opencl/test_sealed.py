@@ -13,12 +13,15 @@ PROGRAMS = {"b": b"second" * 9, "a": b"first" * 5}
 
 def test_store__gives_back_what_was_written() -> None:
     """Programs by key, tuning, memory and lanes; the same content gives the same bytes."""
-    data = write(PROGRAMS, {"gemm 1x2": [4, 8]}, "use_host_ptr", 8)
+    data = write(PROGRAMS, {"gemm 1x2": [4, 8]}, "use_host_ptr", 8, ("first\ntext", "second"))
     store = read(memoryview(data), "graph g")
     assert {key: store.program(key) for key in store.keys} == PROGRAMS
     assert (store.program("c"), store.tuning) == (None, {"gemm 1x2": [4, 8]})
-    assert (store.memory, store.lanes) == ("use_host_ptr", 8)
-    assert data == write(dict(reversed(PROGRAMS.items())), {"gemm 1x2": [4, 8]}, "use_host_ptr", 8)
+    assert (store.memory, store.lanes, list(store.joined)) == ("use_host_ptr", 8, ["first\ntext", "second"])
+    assert data == write(
+        dict(reversed(PROGRAMS.items())), {"gemm 1x2": [4, 8]}, "use_host_ptr", 8, ("first\ntext", "second")
+    )
+    assert list(read(memoryview(write({}, {})), "graph g").joined) == []
 
 
 def test_program__of_damaged_bytes_is_none() -> None:

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One program that holds several kernels and runs a list of their launches one behind the other, in one item.
+
+A launch costs a CPU's driver some microseconds, and as much again to wake a second thread, which is more than a small
+kernel takes. The text of each kernel becomes a function here, with its names made its own; what is launched with which
+arguments stands in a table in memory, so that a program serves every plan that has these kernels or fewer.
+
+It knows no operator. Kernels ask for nothing of an item but `get_global_id`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from dpfedge_opencl.ops.source import OPTIONS
+from dpfedge_opencl.plan import Kernel, Launch, Scalar, Tensor
+
+__all__ = ["Joined", "digest", "signature", "words"]
+
+_ENTRY = "joined"
+_MARK = "// holds "
+_KINDS: Mapping[type, str] = {np.int32: "i", np.uint32: "u", np.int64: "l", np.uint64: "k", np.float32: "f"}
+_WORDS = {"t": 3, "i": 1, "u": 1, "l": 2, "k": 2, "f": 1}
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_TYPEDEF = re.compile(r"^typedef [^;]*?(\w+)(?: __attribute__\(\(.*?\)\)\))?;$", re.MULTILINE)
+_FUNCTION = re.compile(
+    r"^(?:static|inline|INNER) [^(;=]*?(?:__attribute__\(\(\w+\)\) [^(;=]*?)?(?!__attribute__)\b(\w+)\(", re.MULTILINE
+)
+_KERNEL = re.compile(r"__kernel\s+void\s+(\w+)\s*\(")
+HEAD = 5
+"""Words of a launch in the table before its arguments: number of the kernel, words in all, three sizes."""
+
+
+def signature(launch: Launch) -> str:
+    """The kinds of a launch's arguments, a letter each."""
+    return "".join("t" if isinstance(one, Tensor) else _KINDS[type(one)] for one in launch.args)
+
+
+@lru_cache(maxsize=4096)
+def digest(kernel: Kernel, kinds: str) -> str:
+    """What a kernel is known by, with arguments of these kinds."""
+    text = "\0".join((kernel.entry, kernel.source, *kernel.options, kinds))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Joined:
+    """A program of several kernels: its text, and which number each of them has in the table."""
+
+    def __init__(self, text: str) -> None:
+        self.kernel = Kernel(_ENTRY, text, OPTIONS)
+        first = text.partition("\n")[0]
+        memories, *digests = first.removeprefix(_MARK).split()
+        self.memories = int(memories)
+        """How many pieces of memory its launches may name."""
+        self.numbers = {one: number for number, one in enumerate(digests)}
+
+    @classmethod
+    def of(cls, kernels: Mapping[str, tuple[Kernel, str]], memories: int) -> Joined:
+        """The program of these kernels (digest → kernel and the kinds of its arguments)."""
+        order = sorted(kernels)
+        parts = [_part(number, kernels[one][0]) for number, one in enumerate(order)]
+        cases = [_case(number, kernels[one][1]) for number, one in enumerate(order)]
+        head = f"{_MARK}{memories} {' '.join(order)}\n"
+        return cls(head + "".join(parts) + _dispatch(cases, memories))
+
+
+def _part(number: int, kernel: Kernel) -> str:
+    """The kernel's text as a function `f<number>`; every name that it declares ends with its number."""
+    source = kernel.source
+    names = {*_TYPEDEF.findall(source), *_FUNCTION.findall(source), *_KERNEL.findall(source)} - {kernel.entry}
+    macros = set(_MACRO.findall(source))
+    begin = "".join(f"#define {name} {name}_{number}\n" for name in sorted(names - macros))
+    begin += "#define get_global_id(d) ((d) == 0 ? dpf_x : (d) == 1 ? dpf_y : dpf_z)\n"
+    end = "".join(f"#undef {name}\n" for name in sorted({*names, *macros, "get_global_id"}))
+    ids = "const size_t dpf_x, const size_t dpf_y, const size_t dpf_z, "
+
+    def function(found: re.Match[str]) -> str:
+        name = f"f{number}" if found[1] == kernel.entry else found[1]
+        return f"static __attribute__((noinline)) void {name}({ids}"
+
+    return f"{begin}{_KERNEL.sub(function, source)}\n{end}"
+
+
+def _case(number: int, kinds: str) -> str:
+    """The call of a kernel for each of its items."""
+    at, given = HEAD, ["x", "y", "z"]
+    for kind in kinds:
+        given += _read(kind, at)
+        at += _WORDS[kind]
+    return f"case {number}: EACH f{number}({', '.join(given)}); break;\n"
+
+
+def _read(kind: str, at: int) -> list[str]:
+    if kind == "t":
+        return [f"m[t[{at}]]", _wide(at + 1)]
+    if kind in "lk":
+        return [f"(long){_wide(at)}" if kind == "l" else _wide(at)]
+    return [{"i": f"(int)t[{at}]", "u": f"t[{at}]", "f": f"as_float(t[{at}])"}[kind]]
+
+
+def _wide(at: int) -> str:
+    return f"((ulong)t[{at + 1}] << 32 | t[{at}])"
+
+
+def _dispatch(cases: Sequence[str], memories: int) -> str:
+    given = ", ".join(f"__global uchar *m{index}, const ulong a{index}" for index in range(memories))
+    places = ", ".join(f"m{index} + a{index}" for index in range(memories))
+    return f"""
+#define EACH for (uint z = 0; z < t[4]; z++) for (uint y = 0; y < t[3]; y++) for (uint x = 0; x < t[2]; x++)
+__kernel void {_ENTRY}(__global uchar *table, const ulong table_at, const uint first, const uint count,
+                       {given}) {{
+    __global uchar *m[{memories}] = {{{places}}};
+    __global const uint *t = (__global const uint *)(table + table_at) + first;
+    for (uint i = 0; i < count; i++) {{
+        switch (t[0]) {{
+{"".join(cases)}        }}
+        t += t[1];
+    }}
+}}
+"""
+
+
+def words(launch: Launch, number: int, places: Sequence[tuple[int, int]]) -> list[int]:
+    """A launch in the table; `places` are (memory, byte offset) of the tensors among its arguments."""
+    rest = iter(places)
+    found = [number, 0, *launch.global_size, *(1,) * (3 - len(launch.global_size))]
+    for one in launch.args:
+        if isinstance(one, Tensor):
+            memory, offset = next(rest)
+            found += [memory, offset & 0xFFFFFFFF, offset >> 32]
+        else:
+            found += _scalar(one)
+    found[1] = len(found)
+    return found
+
+
+def _scalar(value: Scalar) -> list[int]:
+    return [int(one) for one in np.frombuffer(value.tobytes(), np.uint32)]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of several kernels: names that do not meet, arguments of every kind, items of every axis."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from dpfedge_opencl.joined import HEAD, Joined, digest, signature, words
+from dpfedge_opencl.kernels import Kernels
+from dpfedge_opencl.ops.source import kernel
+from dpfedge_opencl.plan import Kernel, Launch, Plan, Scalar, Slot, Tensor
+from dpfedge_opencl.prepared import Prepared
+from dpfedge_opencl.stream import Batch, Stream
+from made_nodes import FACTS
+from made_plans import runtime
+
+# both declare the same macro, type and function, each another
+FIRST = """#define STEP 2
+typedef float NUMBER;
+inline NUMBER moved(NUMBER x) { return x + STEP; }
+__kernel void step(__global uchar *a, const ulong ao, const float b, const int c, const uint d, const long e,
+                   const ulong f) {
+    const int at = get_global_id(0) + 4 * (get_global_id(1) + 3 * get_global_id(2));
+    ((__global float *)(a + ao))[at] = moved(at) * b + c + d + (float)(e >> 33) + (float)(f >> 33);
+}
+"""
+SECOND = """#define STEP 5
+typedef int NUMBER;
+static NUMBER moved(NUMBER x) { return x * STEP; }
+__kernel void step(__global uchar *a, const ulong ao, __global uchar *b, const ulong bo) {
+    const int at = get_global_id(0);
+    ((__global float *)(b + bo))[at] = ((__global float *)(a + ao))[at] - moved(at);
+}
+"""
+
+
+def _launches() -> tuple[Launch, Launch]:
+    scalars = (np.float32(0.5), np.int32(-3), np.uint32(7), np.int64(-(2**34)), np.uint64(3 * 2**33))
+    first = Launch(Kernel("step", FIRST), (Tensor("t"), *scalars), (4, 3, 2), (1, 1, 1), "one")
+    return first, Launch(Kernel("step", SECOND), (Tensor("t"), Tensor("y")), (24,), (1,), "two")
+
+
+def _program(memories: int) -> Joined:
+    return Joined.of(
+        {digest(one.kernel, signature(one)): (one.kernel, signature(one)) for one in _launches()}, memories
+    )
+
+
+def test_joined__runs_each_kernel_for_each_item_with_its_arguments() -> None:
+    """As they run one by one."""
+    here, program = runtime(), _program(8)
+    table: list[int] = []
+    for one, places in zip(_launches(), ([(1, 64)], [(1, 64), (0, 0)]), strict=True):
+        table += words(one, program.numbers[digest(one.kernel, signature(one))], places)
+    data = np.array([0] * 16 + table, np.uint32).tobytes()
+    slots = {"table": Slot("plan", 0, "u32", ()), "y": Slot("arena", 0, "f32", ()), "t": Slot("arena", 256, "u8", ())}
+    args: tuple[Tensor | Scalar, ...] = (
+        Tensor("table"),
+        np.uint32(16),
+        np.uint32(2),
+        *(Tensor(name) for name in ["y", "t", *"yyyyyy"]),
+    )
+    plan = Plan((Launch(program.kernel, args, (1,), (1,), "both"),), slots, 1024, {}, data=data)
+    memory, stream = here.memory.allocate(1024), Stream(here, "g")
+    prepared = Prepared(plan, here, Kernels(here.native), stream.handle, "g")
+    assert prepared.data is not None
+    prepared.point_all({("arena", 0): memory.span, ("plan", 0): prepared.data.span})
+    (batch,) = prepared.steps
+    assert isinstance(batch, Batch)
+    stream.run(batch)
+    at = np.arange(24)
+    wanted = (at + 2) * 0.5 - 3 + 7 - 2 + 3 - at * 5
+    assert np.array_equal(memory.host()[:96].view(np.float32), wanted.astype(np.float32))
+    memory.release()
+
+
+def test_joined__is_read_back_from_its_text() -> None:
+    """What a seal keeps of it."""
+    made = _program(16)
+    again = Joined(made.kernel.source)
+    assert (again.kernel, again.memories, again.numbers) == (made.kernel, 16, made.numbers)
+    assert sorted(again.numbers.values()) == [0, 1]
+
+
+def test_signature__tells_kinds_of_arguments_apart() -> None:
+    """And so does the digest: a kernel is called as its first launch was."""
+    first, second = _launches()
+    assert (signature(first), signature(second)) == ("tfiulk", "tt")
+    assert digest(first.kernel, "t") != digest(first.kernel, "ti")
+
+
+def test_words__sizes_and_memory() -> None:
+    """Axes that a launch lacks have one item; an offset has two words."""
+    found = words(_launches()[1], 9, [(3, 5 << 32 | 6), (4, 0)])
+    assert found == [9, HEAD + 6, 24, 1, 1, 3, 6, 5, 4, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["gemm", "rows", "conv", "lstm"])
+def test_joined__no_name_of_a_kernel_is_left_as_it_was(name: str) -> None:
+    """Macros end with their kernel, and two of the same file do not meet."""
+    options = {"lstm": {}, "rows": {"SOFTMAX": 1, "LOG": 0}}.get(name, {})
+    made = kernel(name, {"lstm": "lstm_step", "rows": "softmax"}.get(name, name), FACTS, **options)
+    text = Joined.of({"a": (made, "t"), "b": (made, "t")}, 8).kernel.source
+    defined, gone = (re.findall(rf"^[ \t]*#{what} (\w+)", text, re.MULTILINE) for what in ("define", "undef"))
+    assert set(defined) - set(gone) == {"EACH"}
+    assert text.count("__kernel") == 1
