@@ -22,7 +22,7 @@ from dpfedge.backend.api import Budget
 from dpfedge.errors import BackendError, Unavailable
 
 PLUGIN = Path(__file__).parents[4] / "plugins" / "dpfedge-cpu"
-FORMS = ("avx512-vnni", "avx2", "dotprod", "neon", "plain")
+FORMS = ("avx512-vnni", "avx2", "neon-dotprod", "neon", "plain")
 Array = np.ndarray[Any, Any]
 
 
