@@ -83,7 +83,7 @@ static const golden_table GOLDEN_TABLES[] = {
 typedef struct golden_memory {
     uint64_t logs[DPF_TABLE_LOGS];
     dpf_table_instance instances[GOLDEN_MOST];
-    uint16_t slots[GOLDEN_SLOTS];
+    uint16_t slots[GOLDEN_SLOTS], heirs[GOLDEN_SLOTS];
 } golden_memory;
 
 /* Small numbers only; a bare 32-bit machine has no division without a library. */
@@ -150,13 +150,13 @@ static inline int golden_costs(const uint64_t *logs) {
     return 0;
 }
 
-static inline void golden_fill(golden_memory *memory, dpf_table *table, const golden_table *want) {
+static inline void golden_fill(golden_memory *memory, dpf_table *table, const golden_table *want, uint32_t out) {
     char name[32];
     (void)dpf_table_init(table, 16, memory->slots, memory->instances, GOLDEN_MOST, memory->logs);
     for (uint32_t i = 0; i < want->count; i++) {
         uint32_t rest, nbytes = golden_name(name, want->reversed ? want->count - 1 - i : i);
         (void)golden_divide(i, want->cycle, &rest);
-        (void)dpf_table_note(table, i, dpf_table_seed(name, nbytes), i == want->out ? 0 : want->weights[rest]);
+        (void)dpf_table_note(table, i, dpf_table_seed(name, nbytes), i == out ? 0 : want->weights[rest]);
     }
     dpf_table_build(table);
 }
@@ -165,10 +165,31 @@ static inline int golden_tables(golden_memory *memory) {
     static const uint32_t places[5] = {0, 1, 12345, 32768, 65535};
     dpf_table table;
     for (uint32_t i = 0; i < sizeof GOLDEN_TABLES / sizeof *GOLDEN_TABLES; i++) {
-        golden_fill(memory, &table, &GOLDEN_TABLES[i]);
+        golden_fill(memory, &table, &GOLDEN_TABLES[i], GOLDEN_TABLES[i].out);
         if (dpf_table_digest(memory->slots, 16) != GOLDEN_TABLES[i].digest) return 100 + (int)i;
         for (uint32_t k = 0; k < 5; k++) {
             if (memory->slots[places[k]] != GOLDEN_TABLES[i].owners[k]) return 120 + (int)i;
+        }
+    }
+    return 0;
+}
+
+/* Tables without an instance, out of those with it: by its heirs, and by those that are found in two parts after it came back. */
+static inline int golden_heirs(golden_memory *memory) {
+    dpf_table table;
+    uint32_t moved;
+    for (uint32_t i = 0; i < sizeof GOLDEN_TABLES / sizeof *GOLDEN_TABLES; i++) {
+        const golden_table *want = &GOLDEN_TABLES[i];
+        if (want->out == NOBODY) continue;
+        golden_fill(memory, &table, want, NOBODY);
+        dpf_table_use_heirs(&table, memory->heirs);
+        (void)dpf_table_find_heirs(&table, 0, GOLDEN_SLOTS);
+        for (uint32_t turn = 0; turn < 2; turn++) {
+            if (!dpf_table_weigh(&table, want->out, 0, &moved)) return 140 + (int)i;
+            if (dpf_table_digest(memory->slots, 16) != want->digest) return 160 + (int)i;
+            if (!dpf_table_weigh(&table, want->out, want->weights[0], &moved)) return 180 + (int)i;
+            (void)dpf_table_find_heirs(&table, 0, GOLDEN_SLOTS / 2);
+            (void)dpf_table_find_heirs(&table, GOLDEN_SLOTS / 2, GOLDEN_SLOTS);
         }
     }
     return 0;
@@ -184,12 +205,13 @@ static inline int golden_logs(uint64_t *logs) {
     return hash == UINT64_C(0x448027254a9f9779) ? 0 : 1;
 }
 
-/* Everything; about 80 million hashes. */
+/* Everything; about 100 million hashes. */
 static inline int golden_all(golden_memory *memory) {
     int wrong = golden_logs(memory->logs);
     if (wrong == 0) wrong = golden_keys();
     if (wrong == 0) wrong = golden_costs(memory->logs);
     if (wrong == 0) wrong = golden_tables(memory);
+    if (wrong == 0) wrong = golden_heirs(memory);
     return wrong;
 }
 
