@@ -22,7 +22,7 @@ static ketama_point points[MOST * KETAMA_POINTS], points_before[MOST * KETAMA_PO
 static dpf_table_instance instances[MOST], wide_instances[MOST];
 static dpf_table table, wide;
 static dpf_route_view view, wide_view;
-static uint16_t large_slots[LARGE];
+static uint16_t large_slots[LARGE], large_before[LARGE];
 static maglev peer = {PRIME, maglev_slots}, large = {LARGE, large_slots};
 static ketama ring = {0, points};
 static uint32_t count;
@@ -195,6 +195,7 @@ static void failures(void) {
     uint64_t left_names[MOST];
     memcpy(before, slots, sizeof slots);
     memcpy(maglev_before, maglev_slots, sizeof maglev_slots);
+    memcpy(large_before, large_slots, sizeof large_slots);
     memcpy(points_before, points, sizeof points);
     uint32_t k = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -202,10 +203,12 @@ static void failures(void) {
     }
     (void)dpf_table_weigh(&table, out, 0, &changed);
     maglev_build(&peer, left_names, left, count - 1);
+    maglev_build(&large, left_names, left, count - 1);
     ketama full = {ring.count, points_before};
     ketama_build(&ring, left_names, left, count - 1);
     MOVED("table", out, before[hash >> 48], slots[hash >> 48]);
     MOVED("maglev", out, maglev_before[hash % PRIME], maglev_slots[hash % PRIME]);
+    MOVED("maglev of 655373 slots", out, large_before[hash % LARGE], large_slots[hash % LARGE]);
     MOVED("jump", out, jump_find(hash, count), (jump_find(hash, count - 1) == out ? count - 1 : jump_find(hash, count - 1)));
     MOVED("ketama", out, ketama_find(&full, hash), ketama_find(&ring, hash));
     (void)dpf_table_weigh(&table, out, 1, &changed);
