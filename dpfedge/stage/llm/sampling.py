@@ -7,7 +7,7 @@ Penalties as in llama.cpp (`llama_sampler_init_penalties`): over the last `repea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -88,7 +88,9 @@ class Sampler:
     def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
         self._sampling = sampling
         seed = None if sampling.seed is None else sampling.seed % (1 << 64)
-        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._draws: Callable[[], float] | None = None
+        if sampling.temperature > 0:  # numpy.random is imported for them
+            self._draws = np.random.Generator(np.random.PCG64(seed)).random
         self._window = np.zeros(sampling.repeat_window, np.int64)
         recent = list(prompt)[len(prompt) - min(len(prompt), sampling.repeat_window) :]
         self._window[: len(recent)] = recent
@@ -106,8 +108,8 @@ class Sampler:
         token = int(logits.argmax())  # the first NaN or the largest, so one look at it finds either
         if not math.isfinite(logits[token]):
             raise StageError("the model gave logits that are no numbers", stage="llm", found=str(logits[token]))
-        if self._sampling.temperature > 0:
-            token = self._draw(logits, float(logits[token]))
+        if self._draws is not None:
+            token = self._draw(logits, float(logits[token]), self._draws())
         self._accept(token)
         return token
 
@@ -122,11 +124,11 @@ class Sampler:
         counts = np.fromiter(self._counts.values(), np.float32, len(self._counts))
         logits[tokens] -= self._sampling.presence_penalty + self._sampling.frequency_penalty * counts
 
-    def _draw(self, logits: Logits, best: float) -> int:
+    def _draw(self, logits: Logits, best: float, share: float) -> int:
         weights = np.exp((logits - np.float32(best)) / np.float32(self._sampling.temperature))
         tokens = self._nucleus(weights) if self._sampling.top_p < 1.0 else None
         mass = np.cumsum(weights if tokens is None else weights[tokens], dtype=np.float64)
-        place = min(int(np.searchsorted(mass, self._random.random() * mass[-1], side="right")), mass.size - 1)
+        place = min(int(np.searchsorted(mass, share * mass[-1], side="right")), mass.size - 1)
         return place if tokens is None else int(tokens[place])
 
     def _nucleus(self, weights: Logits) -> np.ndarray[Any, np.dtype[np.intp]]:

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpfedge.backend.api import Budget
 from dpfedge.errors import ConfigError
 from dpfedge.stage.api import Kind, Mode
 from dpfedge.stage.encoder import EncoderStage
+from dpfedge.stage.encoder.stage import _hiss
 
 
 def test_stage__warm_and_facts(toy: Any) -> None:
@@ -60,3 +64,17 @@ def test_adjust__refuses_all_or_nothing(toy: Any, settings: dict[str, Any], word
     with pytest.raises(ConfigError, match=words):
         stage.adjust({"partials": False, **settings})
     assert stage._config == before
+
+
+def test_hiss__has_no_pattern() -> None:
+    """As loud as the noise of a quiet room, the same each time, no tone in it; made without numpy.random."""
+    hiss = _hiss(16000)
+    loudness = np.abs(np.fft.rfft(hiss))[1:]
+    assert (hiss.dtype, hiss.size) == (np.float32, 16000)
+    assert abs(float(hiss.mean())) < 1e-4
+    assert 9e-4 < float(np.abs(hiss).mean()) < 1.1e-3
+    assert float(loudness.max()) < 5 * float(loudness.mean())
+    code = (
+        "import sys; from dpfedge.stage.encoder.stage import _hiss; _hiss(9); sys.exit('numpy.random' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
