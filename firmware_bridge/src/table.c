@@ -185,27 +185,30 @@ static inline bid bid_of(const dpf_table *table, uint32_t index, uint64_t mixed)
     return (bid){dpf_xxh64_end(hash), 0u, one->weight};
 }
 
-/* Every slot that the instance wins at its new, larger weight. Who had it is its heir. */
+/* Whether the instance wins the slot at its new, larger weight. Who had it is its heir then. Who does not beat the heir does
+ * not beat the owner, whose hash is not needed. */
+static bool gain_slot(dpf_table *table, uint32_t slot, uint32_t index) {
+    uint32_t owner = table->slots[slot], heir = heir_of(table, slot);
+    uint64_t mixed = dpf_xxh64_round(0u, slot);
+    bid mine = bid_of(table, index, mixed), other = {0u, 0u, 0u};
+    bool known = (heir != (uint32_t)DPF_ROUTE_NONE) && (heir != index);
+    bool may = owner != index, won = false;
+    if (may && known) {
+        other = bid_of(table, heir, mixed);
+        may = beats(table->logs, &mine, &other);
+    }
+    if (may) {
+        if (owner != (uint32_t)DPF_ROUTE_NONE) other = bid_of(table, owner, mixed);
+        won = (owner == (uint32_t)DPF_ROUTE_NONE) || beats(table->logs, &mine, &other);
+        if (won) table->slots[slot] = (uint16_t)index;
+        if (won || known) set_heir(table, slot, won ? owner : index);
+    }
+    return won;
+}
+
 static uint32_t gain(dpf_table *table, uint32_t index) {
     uint32_t moved = 0u, slots = UINT32_C(1) << table->bits;
-    for (uint32_t slot = 0u; slot < slots; slot++) {
-        uint32_t owner = table->slots[slot], heir = heir_of(table, slot);
-        uint64_t mixed = dpf_xxh64_round(0u, slot);
-        bid mine = bid_of(table, index, mixed), first = {0u, 0u, 0u}, second = {0u, 0u, 0u};
-        if (owner != (uint32_t)DPF_ROUTE_NONE) first = bid_of(table, owner, mixed);
-        if (heir != (uint32_t)DPF_ROUTE_NONE) second = bid_of(table, heir, mixed);
-        if (owner == index) {
-            /* it stays the best, and its heir the best of the others */
-        } else if ((owner == (uint32_t)DPF_ROUTE_NONE) || beats(table->logs, &mine, &first)) {
-            table->slots[slot] = (uint16_t)index;
-            set_heir(table, slot, owner);
-            moved++;
-        } else if ((heir != (uint32_t)DPF_ROUTE_NONE) && (heir != index) && beats(table->logs, &mine, &second)) {
-            set_heir(table, slot, index);
-        } else {
-            /* neither first nor second there, or the second already */
-        }
-    }
+    for (uint32_t slot = 0u; slot < slots; slot++) moved += gain_slot(table, slot, index) ? 1u : 0u;
     return moved;
 }
 
