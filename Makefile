@@ -18,7 +18,7 @@ help:
 ## make setup   .venv/ with dpfedge, its plugins and the development tools
 setup: $(VENV)/.stamp
 
-$(VENV)/.stamp: .ci/setup.sh requirements.lock pyproject.toml plugins/dpfedge-cpu/pyproject.toml plugins/dpfedge-opencl/pyproject.toml $(wildcard firmware_bridge/src/*.c firmware_bridge/python/*.c firmware_bridge/include/dpf/*.h)
+$(VENV)/.stamp: .ci/setup.sh requirements.lock pyproject.toml plugins/dpfedge-cpu/pyproject.toml plugins/dpfedge-opencl/pyproject.toml $(wildcard plugins/dpfedge-cpu/kernels/* firmware_bridge/src/*.c firmware_bridge/python/*.c firmware_bridge/include/dpf/*.h)
 	PYTHON="$(PYTHON)" bash .ci/setup.sh $(VENV)
 	@touch $@
 
@@ -61,7 +61,7 @@ bpf-or-say:
 bench: build/voice.dpfbin
 	$(DPFEDGE) bench build/voice.dpfbin --board $(BOARD) --json build/bench.json
 
-## make wheels  dist/ with manylinux wheels of dpfedge for x86-64 and aarch64, and of its plugins
+## make wheels  dist/ with wheels of dpfedge and its plugins: compiled ones are manylinux, for x86-64 and aarch64
 wheels: $(VENV)/.stamp
 	bash tests/aarch64/wheels.sh
 

@@ -28,6 +28,18 @@ tested() { # NAME SECONDS ARGUMENTS OF PYTEST
   say "$name"
 }
 
+# The form of its products that a wheel chooses on a CPU: this one, and those that are emulated.
+forms() {
+  local at=$work/forms
+  rm -rf "$at" && "$py" -m zipfile -e "$repo"/dist/dpfedge_cpu-*_x86_64.whl "$at" || { failed+=("the x86 wheel of dpfedge-cpu"); return; }
+  "$py" "$here/forms.py" "$at"/dpfedge_cpu/_kernels*.so || failed+=("the form of products on this CPU")
+  [ ! -d "$work/avx2" ] || "$work/qemu/qemu-x86_64" -cpu Haswell-noTSX -L "$work/avx2" "$py" "$here/forms.py" "$at"/dpfedge_cpu/_kernels*.so \
+    2> >(grep -v "TCG doesn't support" >&2) || failed+=("the form of products on Haswell")
+  inside 120 forms.py || failed+=("the form of products on Cortex-A76")
+  ARM_CPU=cortex-a72 inside 120 forms.py || failed+=("the form of products on Cortex-A72")
+  say "forms of products"
+}
+
 # answers CODE TEXT ARGUMENTS: the command's exit code, and what it says; a signal is never an answer
 answers() {
   local code=0 said wanted=$1 text=$2
@@ -42,7 +54,7 @@ answers() {
 make_tree() {
   rm -rf "$tree" && mkdir -p "$tree"
   tests_of "$tree"
-  cp "$here/userland.py" "$here/speech.py" "$here/emulated.py" "$tree/"
+  cp "$here/userland.py" "$here/speech.py" "$here/emulated.py" "$here/forms.py" "$tree/"
 }
 
 make_package() {
@@ -145,6 +157,8 @@ DPF_PAGE=4096 ARM_FACE=orin tested "a package on a device" 900 userland.py
 tested "unit tests: core, link, kills, packages" 900 tests/unit/test_core.py tests/unit/link tests/unit/package
 tested "unit tests: CPU backend, stage processes" 900 tests/unit/plugins/dpfedge_cpu \
   tests/unit/pipeline/test_zygote.py tests/unit/pipeline/test_supervisor.py
+forms
+ARM_CPU=cortex-a72 tested "products on a CPU without dot products" 600 tests/unit/plugins/dpfedge_cpu/test_kernels.py
 DPF_PAGE=16384 ARM_PAGE=16384 ARM_FACE=orin tested "pages of 16 KiB" 900 userland.py tests/unit/link/test_arena.py \
   tests/unit/link/test_ring.py tests/unit/package/test_reader.py tests/unit/package/test_weights.py \
   -k "not killed_stage"

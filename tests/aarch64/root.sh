@@ -31,7 +31,7 @@ fill_root() {
   "$py" -m pip install -qq --disable-pip-version-check --no-compile --target "$site" --only-binary=:all: \
     --implementation cp --python-version "${python#python}" \
     $(printf -- '--platform manylinux_2_%s_aarch64 ' 36 35 34 31 28 27 26 24 17) --platform manylinux2014_aarch64 \
-    -c "$work/versions.txt" "$repo"/dist/dpfedge-*_aarch64.whl "$repo"/dist/dpfedge_*-none-any.whl \
+    -c "$work/versions.txt" "$repo"/dist/dpfedge*_aarch64.whl "$repo"/dist/dpfedge_*-none-any.whl \
     onnx packaging pytest pytest-timeout hypothesis httpx jsonschema gguf safetensors || return 1
   echo "$key" >"$site/.key"
 }
@@ -62,6 +62,6 @@ cpuinfo() { # PART FEATURES
 # The tests and what they read of the repository, but not its Python modules: those come from the wheels.
 tests_of() { # FOLDER
   (cd "$repo" && git ls-files -z tests boards examples pyproject.toml README.md LICENSE 'dpfedge/*.md' 'dpfedge/*.yaml' \
-    'dpfedge/*.txt' 'plugins/*.md' firmware_bridge | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
+    'dpfedge/*.txt' 'plugins/*.md' plugins/dpfedge-cpu/{pyproject.toml,kernels} firmware_bridge | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
     tar -c --null -T -) | tar -x -C "$1"
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# dist/ with the wheels of dpfedge (manylinux, x86-64 and aarch64, one for every Python from 3.11 on) and of its plugins.
+# dist/ with the wheels of dpfedge and its plugins. Those with compiled modules are manylinux, x86-64 and aarch64, one for
+# every Python from 3.11 on.
 #
 # In: the work tree as it is. Out: the same bytes from the same files; `wheels.sh again` builds them once more in another
 # folder, leaves dist/ alone and fails where a byte differs. It publishes nothing and signs nothing.
@@ -66,12 +67,18 @@ client() { # ARCH
   chmod -R a+rX,go-w "$at"
 }
 
+compiled=() plain=()
+for folder in "$clean"/plugins/*/; do
+  if grep -q ext-modules "$folder/pyproject.toml"; then compiled+=("${folder%/}"); else plain+=("${folder%/}"); fi
+done
 for arch in x86_64 aarch64; do
   compiler "$arch"
   client "$arch"
-  CC=$work/cc-$arch LDSHARED="$work/cc-$arch -shared" build "$clean" "manylinux_${glibc/./_}_$arch"
+  for folder in "$clean" "${compiled[@]}"; do
+    CC=$work/cc-$arch LDSHARED="$work/cc-$arch -shared" build "$folder" "manylinux_${glibc/./_}_$arch"
+  done
 done
-for plugin in "$clean"/plugins/*/pyproject.toml; do build "${plugin%/*}"; done
+for folder in "${plain[@]}"; do build "$folder"; done
 if [ -n "$again" ]; then
   for wheel in "$repo"/dist/dpfedge*.whl; do
     cmp "$wheel" "$out/${wheel##*/}" || { echo "wheels: ${wheel##*/} differs when it is built again" >&2; exit 1; }

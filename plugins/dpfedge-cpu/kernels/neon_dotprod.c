@@ -93,6 +93,6 @@ static void round_rows(const float *x, size_t columns, unsigned bits, float shar
     dpf_neon_rows(keep, x, columns, bits, share, to, first, last);
 }
 
-const dpf_blocks_form dpf_blocks_neon_dotprod = {"neon-dotprod", round_rows, multiply};
+const dpf_blocks_form dpf_blocks_neon_dotprod = {"dotprod", round_rows, multiply};
 DPF_TARGET_END
 #endif
