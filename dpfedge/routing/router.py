@@ -109,6 +109,8 @@ class Router:
         if len(names) != len(instances):
             raise UsageError("two instances have one name", where="instances", remedy="names are unique")
         with self.batch():
+            if self._may_begin(instances):
+                return self._begin(instances)
             changes = [self.leave(name) for name in [*self._members] if name not in names]
             for one in instances:
                 here = self._members.get(one.name)
@@ -126,8 +128,7 @@ class Router:
                 raise UsageError(
                     "an instance of this name is here", where=f"instance {name}", remedy="names are unique"
                 )
-            health = Health(self._rule, self._now_ms(), healthy=healthy, load=self._load)
-            member = _Member(self._new_index(name), instance, health)
+            member = self._made(instance, healthy)
             moved = self.table.put(member.index, instance.seed, member.effective)
             self._members[name] = member
             return self._decided(member, moved, "join")
@@ -236,6 +237,26 @@ class Router:
         self._indices = max(indices, default=-1) + 1
         self.table.build()
         self.table.find_heirs()
+
+    def _may_begin(self, instances: Sequence[Instance]) -> bool:
+        """Whether the first instances can be taken together: a log wants the table after each, an error its place."""
+        room = min(self.published.capacity, INSTANCES_MAX) - self._indices
+        here = bool(self._members) or self._log is not None
+        return not here and 0 < len(instances) == len({one.seed for one in instances}) <= room
+
+    def _begin(self, instances: Sequence[Instance]) -> list[Change]:
+        """The table of the first instances, built once: joining one by one takes three times as long."""
+        members = [self._made(one, one.healthy) for one in instances]
+        for one in members:
+            self.table.note(one.index, one.instance.seed, one.effective)
+        self.table.build()
+        self._members = {one.instance.name: one for one in members}
+        shares = self.table.shares(self._indices)
+        return [self._changed(one, shares[one.index], "join") for one in members]
+
+    def _made(self, instance: Instance, healthy: bool) -> _Member:
+        health = Health(self._rule, self._now_ms(), healthy=healthy, load=self._load)
+        return _Member(self._new_index(instance.name), instance, health)
 
     def _now_ms(self) -> int:
         return self._clock() // 1_000_000

@@ -12,6 +12,7 @@ from dpfedge.errors import NoInstance, UsageError
 from dpfedge.routing.health import Sample
 from dpfedge.routing.instances import Instance
 from dpfedge.routing.key import hash_key, slot_of
+from dpfedge.routing.log import RouteLog
 from dpfedge.routing.publication import Published, Publisher
 from dpfedge.routing.router import GRACE_NS, Router
 from dpfedge.routing.table import Table
@@ -165,6 +166,25 @@ def test_assign__moves_what_changed_only() -> None:
     assert [(change.name, change.why) for change in changes] == [("a", "leave"), ("b", "weight"), ("c", "join")]
     assert router.table.digest() != Table.of([Instance("b", 3), Instance("c")], BITS).digest()  # other indices
     assert {router.route("m", f"u{n}", 0).instance for n in range(50)} == {"b", "c"}
+
+
+def test_assign__of_the_first_instances_is_as_joining_them(tmp_path: Path) -> None:
+    """Indices, table and health are the same; with a log, which has the table after each of them, too."""
+    instances = [Instance("a"), Instance("b", 2), Instance("c", 3, healthy=False), Instance("d", 0)]
+    at_once, joined = _router(), _router()
+    changes = at_once.assign(instances)
+    for one in instances:
+        joined.join(one.name, one.weight, healthy=one.healthy)
+    with RouteLog(tmp_path / "log") as log:
+        logged = Router(Publisher(None, bits=BITS, capacity=8), log=log)
+        assert [one.index for one in logged.assign(instances)] == [one.index for one in changes] == [0, 1, 2, 3]
+    assert at_once.table.digest() == joined.table.digest() == logged.table.digest() == at_once.published.digest()
+    assert at_once.health_map() == joined.health_map()
+    assert sum(change.moved for change in changes) == 1 << BITS
+    assert {(change.generation, change.why) for change in changes} == {(1, "join")}
+    at_once.sample("c", Sample(0.1, 0.9))
+    assert at_once.assign([]) != []
+    assert at_once.assign([Instance("b", 2)])[0].index == 1
 
 
 def test_router__knows_the_heirs_of_what_it_published(tmp_path: Path) -> None:
