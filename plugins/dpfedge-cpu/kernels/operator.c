@@ -58,47 +58,49 @@ static bool is(const shape *found, size_t rank, size_t outer, size_t middle, siz
     return true;
 }
 
+/* `input` is not what it must be; where the codes are known, so is what the others must fit. */
 static ort_status *wrong(const kernel *k, const char *input, const char *allowed) {
     char text[200];
-    snprintf(text, sizeof text, "BlockProduct: %s does not fit %zu outputs of %zu blocks of %u bits: allowed is %s", input, k->outputs,
-             k->blocks, k->bits, allowed);
+    if (k->outputs == 0) {
+        snprintf(text, sizeof text, "BlockProduct: %s: allowed is %s", input, allowed);
+    } else {
+        snprintf(text, sizeof text, "BlockProduct: %s does not fit %zu outputs of %zu blocks of %u bits: allowed is %s", input,
+                 k->outputs, k->blocks, k->bits, allowed);
+    }
     return k->api->create_status(ORT_INVALID_ARGUMENT, text);
 }
 
-/* The constant input `index`; NULL where the node has none. */
-static ort_status *constant(const ort_api *api, const ort_info *info, size_t index, const ort_value **value) {
+/* The constant input `index`, called `input`; NULL where the node has none there. One that is computed is refused. */
+static ort_status *constant(const kernel *k, const ort_info *info, size_t index, const char *input, const ort_value **value) {
+    size_t count = 0, size = 0;
     int known = 0;
     *value = NULL;
-    ort_status *status = api->constant(info, index, &known, value);
-    if (status != NULL && index > SCALES) { /* a node with fewer inputs */
-        api->release_status(status);
-        *value = NULL;
-        return NULL;
-    }
-    if (status == NULL && !known) *value = NULL;
-    return status;
+    TRY(k->api->node_inputs(info, &count));
+    if (index < count) TRY(k->api->input_name(info, index, NULL, &size));
+    if (size <= 1 && index > SCALES) return NULL; /* no name */
+    TRY(k->api->constant(info, index, &known, value));
+    return known && *value != NULL ? NULL : wrong(k, input, "a constant");
 }
 
 /* Whether the scales, the ends and the bias are what the codes need. */
 static ort_status *check_rest(kernel *k, const ort_info *info) {
     const ort_value *value;
     shape scales, found;
-    TRY(constant(k->api, info, SCALES, &value));
-    if (value == NULL) return wrong(k, "scales", "a constant");
+    TRY(constant(k, info, SCALES, "scales", &value));
     TRY(look(k->api, value, &scales));
     k->halves = scales.type == ORT_F16;
     k->fine = k->bits == 8 && is(&scales, 2, k->outputs, 2 * k->blocks, 0);
     if ((!k->fine && !is(&scales, 2, k->outputs, k->blocks, 0)) || (!k->halves && scales.type != ORT_F32)) {
         return wrong(k, "scales", "f16 or f32 [outputs, blocks], of 8 bits also [outputs, 2·blocks]");
     }
-    TRY(constant(k->api, info, ENDS, &value));
+    TRY(constant(k, info, ENDS, "ends", &value));
     k->ends = value != NULL;
     if (k->ends) {
         TRY(look(k->api, value, &found));
         const bool fit = is(&found, 2, k->outputs, k->blocks, 0) && found.type == scales.type && !k->fine;
         if (!fit) return wrong(k, "ends", "the type of scales and [outputs, blocks], as theirs");
     }
-    TRY(constant(k->api, info, BIAS, &value));
+    TRY(constant(k, info, BIAS, "bias", &value));
     k->bias = value != NULL;
     if (k->bias) {
         TRY(look(k->api, value, &found));
@@ -114,8 +116,7 @@ static ort_status *check(kernel *k, const ort_info *info) {
     TRY(k->api->integer(info, "bits", &bits));
     TRY(k->api->integer(info, "centre", &centre));
     k->bits = bits == 8 ? 8 : 4;
-    TRY(constant(k->api, info, CODES, &value));
-    if (value == NULL) return wrong(k, "codes", "a constant");
+    TRY(constant(k, info, CODES, "codes", &value));
     TRY(look(k->api, value, &codes));
     const bool three = codes.rank == 3 && codes.type == ORT_U8 && codes.sizes[0] > 0 && codes.sizes[1] > 0;
     if (!three || (bits != 4 && bits != 8) || codes.sizes[2] != 4 * bits) return wrong(k, "codes", "u8 [outputs, blocks, 4·bits], bits 4 or 8");
@@ -190,6 +191,7 @@ static void *place(dpf_rounded *r, size_t tokens, size_t blocks, unsigned bits) 
     const size_t row = r->chunks * (DPF_CHUNK * 8 / bits * sizeof(int16_t) + DPF_LANES * sizeof(float)) + r->ends * sizeof(float);
     if (tokens > SIZE_MAX / 2 / row) return NULL;
     char *memory = aligned_alloc(ALIGNED, (tokens * row + ALIGNED - 1) / ALIGNED * ALIGNED);
+    if (memory == NULL) return NULL;
     r->words = (int16_t *)(void *)memory;
     r->scales = (float *)(void *)(memory + tokens * r->chunks * (DPF_CHUNK * 8 / bits) * sizeof(int16_t));
     r->sums = r->scales + tokens * r->chunks * DPF_LANES;

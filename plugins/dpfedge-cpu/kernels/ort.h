@@ -44,18 +44,20 @@ typedef struct {
     ort_status *(*tensor_shape)(const ort_value *value, ort_shape **made); /* 65 */
     void *unused5[20];
     ort_status *(*integer)(const ort_info *info, const char *name, int64_t *value); /* 86 */
-    void *unused6[1];
-    ort_status *(*input_count)(const ort_context *context, size_t *count); /* 88 */
-    void *unused7[1];
+    void *unused6[3];
     ort_status *(*input)(const ort_context *context, size_t index, const ort_value **value); /* 90 */
     ort_status *(*output)(ort_context *context, size_t index, const int64_t *sizes, size_t rank, ort_value **value);
-    void *unused8[1];
+    void *unused7[1];
     void (*release_status)(ort_status *status); /* 93 */
-    void *unused9[5];
+    void *unused8[5];
     void (*release_shape)(ort_shape *shape); /* 99 */
-    void *unused10[149];
+    void *unused9[130];
+    ort_status *(*node_inputs)(const ort_info *info, size_t *count); /* 230 */
+    void *unused10[1];
+    ort_status *(*input_name)(const ort_info *info, size_t index, char *to, size_t *size); /* 232; size: with its end */
+    void *unused11[16];
     ort_status *(*constant)(const ort_info *info, size_t index, int *is_constant, const ort_value **value); /* 249 */
-    void *unused11[24];
+    void *unused12[24];
     ort_status *(*parallel)(const ort_context *context, void (*each)(void *data, size_t index), size_t total, size_t batches, void *data);
 } ort_api; /* the last: 274 */
 
@@ -67,10 +69,11 @@ ORT_AT(element_type, 60);
 ORT_AT(sizes, 62);
 ORT_AT(tensor_shape, 65);
 ORT_AT(integer, 86);
-ORT_AT(input_count, 88);
 ORT_AT(input, 90);
 ORT_AT(release_status, 93);
 ORT_AT(release_shape, 99);
+ORT_AT(node_inputs, 230);
+ORT_AT(input_name, 232);
 ORT_AT(constant, 249);
 ORT_AT(parallel, 274);
 

@@ -248,9 +248,9 @@ def test_operator__runs_in_onnxruntime(threads: int) -> None:
             "ends does not fit",
         ),
         ({"b": np.ones(5, np.float32)}, "bias does not fit"),
-        ({"bits": 5}, "codes does not fit"),
-        ({"c": np.zeros((4, 2, 15), np.uint8)}, "codes does not fit"),
-        ({"c": np.zeros((4, 32), np.uint8)}, "codes does not fit"),
+        ({"bits": 5}, "codes: allowed is u8"),
+        ({"c": np.zeros((4, 2, 15), np.uint8)}, "codes: allowed is u8"),
+        ({"c": np.zeros((4, 32), np.uint8)}, "codes: allowed is u8"),
         ({"centre": 16}, "centre does not fit"),
     ],
 )
@@ -266,6 +266,24 @@ def test_operator__refuses_what_does_not_fit(change: dict[str, Any], said: str) 
         arrays.popitem()
     with pytest.raises(BackendError, match=said):
         opened(node_model(arrays, bits=given["bits"], centre=given["centre"]))
+
+
+@pytest.mark.parametrize("computed", ["c", "s", "e", "b"])
+def test_operator__refuses_what_is_computed(computed: str) -> None:
+    """An optional input that is no constant is not left out in silence; trailing names that are empty are none."""
+    arrays = {
+        "c": np.zeros((4, 2, 16), np.uint8), "s": np.ones((4, 2), np.float32), "e": np.ones((4, 2), np.float32),
+        "b": np.ones(4, np.float32),
+    }  # fmt: skip
+    model = node_model(arrays, bits=4, centre=0)
+    model.graph.node.insert(0, helper.make_node("Identity", [computed], ["same"]))
+    [place] = [index for index, name in enumerate(model.graph.node[1].input) if name == computed]
+    model.graph.node[1].input[place] = "same"
+    said = {"c": "codes", "s": "scales", "e": "ends", "b": "bias"}[computed]
+    with pytest.raises(BackendError, match=f"{said}.* allowed is a constant"):
+        opened(model)
+    model.graph.node[1].input[:] = ["x", "c", "s", "", ""]
+    assert opened(model).run(None, {"x": np.zeros((1, 1, 64), np.float32)})[0].shape == (1, 1, 4)
 
 
 def test_operator__refuses_a_row_of_another_width() -> None:
