@@ -40,8 +40,11 @@ build() { # FOLDER [PLATFORM]
   log=$(cd "$1" && rm -rf build ./*.egg-info && "$py" -m pip wheel "${options[@]}" . 2>&1) || { echo "$log" >&2; exit 1; }
 }
 
-# Flags that this machine's Python was built with and another architecture does not know are left out.
+# Flags that this machine's Python was built with and another architecture does not know are left out. Clang takes the
+# products of pairs of AVX-512 VNNI apart unless it tunes for a CPU that it knows to be good at them.
 compiler() { # ARCH
+  local tune=
+  [ "$1" != x86_64 ] || tune=-mtune=znver4
   cat >"$work/cc-$1" <<END
 #!/usr/bin/env bash
 args=(); link=()
@@ -49,7 +52,7 @@ for a; do
   case \$a in -fcf-protection*|-march=*|-mtune=*|-m64|-specs=*|-g|-g[0-3]|-flto*|-L*|-Wl,-rpath*) ;; -shared) args+=("\$a" -s) ;; *) args+=("\$a") ;; esac
 done
 exec env ZIG_GLOBAL_CACHE_DIR="$work/zig-cache" ZIG_LOCAL_CACHE_DIR="$work/zig-cache" \
-  "$work/zig/ziglang/zig" cc -target $1-linux-gnu.$glibc "\${args[@]}"
+  "$work/zig/ziglang/zig" cc -target $1-linux-gnu.$glibc $tune "\${args[@]}"
 END
   chmod +x "$work/cc-$1"
 }
