@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 import onnx
 
-__all__ = ["branches", "drop_unused", "graphs", "hoist", "rewrite", "separate"]
+__all__ = ["branches", "drop_unused", "free_name", "graphs", "hoist", "names", "reads", "rewrite", "separate"]
 
 
 def branches(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -43,12 +43,12 @@ def hoist(model: onnx.ModelProto, wanted: Callable[[onnx.TensorProto], bool]) ->
     onnxruntime reads those of the outermost graph where the package maps them, and looks for others in files.
     """
     inner = list(graphs(model.graph))[1:]
-    names = {name for graph in graphs(model.graph) for name in _names(graph)} if inner else set()
+    taken = names(model.graph) if inner else set()
     for graph in inner:
         results = {value.name for value in graph.output}
         for tensor in [tensor for tensor in graph.initializer if tensor.name not in results and wanted(tensor)]:
-            old, new = tensor.name, _free(f"{graph.name}/{tensor.name}", names)
-            names.add(new)
+            old, new = tensor.name, free_name(f"{graph.name}/{tensor.name}", taken)
+            taken.add(new)
             moved = model.graph.initializer.add()
             moved.CopyFrom(tensor)
             moved.name = new
@@ -57,13 +57,19 @@ def hoist(model: onnx.ModelProto, wanted: Callable[[onnx.TensorProto], bool]) ->
                 _read_instead(node, old, new)
 
 
+def names(graph: onnx.GraphProto) -> set[str]:
+    """What values are called in `graph` and in every graph inside."""
+    return {name for one in graphs(graph) for name in _names(one)}
+
+
 def _names(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
     for node in graph.node:
         yield from (*node.input, *node.output)
 
 
-def _free(name: str, taken: Set[str]) -> str:
+def free_name(name: str, taken: Set[str]) -> str:
+    """`name`, or a longer one that is not in `taken`."""
     while name in taken:
         name += "_"
     return name
@@ -77,7 +83,7 @@ def _separate(graph: onnx.GraphProto, outer: Set[str]) -> None:
             _read_instead(node, old, new)
         for index, name in enumerate(node.output):
             if name and name in outer:
-                renamed[name] = _free(f"{graph.name}/{name}", everything)
+                renamed[name] = free_name(f"{graph.name}/{name}", everything)
                 everything.add(renamed[name])
                 node.output[index] = renamed[name]
     for value in graph.output:
@@ -127,18 +133,18 @@ def rewrite(
 def drop_unused(graph: onnx.GraphProto) -> None:
     """Remove the nodes of the outermost graph whose results nobody reads any more, and constants."""
     results = {value.name for value in graph.output}
-    reads = {name for node in graph.node for name in _read(node)} | results
-    kept = [node for node in graph.node if any(name in reads for name in node.output)]
-    reads = {name for node in kept for name in _read(node)} | results
+    wanted = {name for node in graph.node for name in reads(node)} | results
+    kept = [node for node in graph.node if any(name in wanted for name in node.output)]
+    wanted = {name for node in kept for name in reads(node)} | results | {value.name for value in graph.input}
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    constants = [one for one in graph.initializer if one.name in reads]
+    constants = [one for one in graph.initializer if one.name in wanted]
     constants = [onnx.TensorProto.FromString(one.SerializeToString()) for one in constants]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(constants)
 
 
-def _read(node: onnx.NodeProto) -> Iterator[str]:
+def reads(node: onnx.NodeProto) -> Iterator[str]:
     """What a node, and the graphs inside it, read and hand out."""
     yield from node.input
     for branch in branches(node):

@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dpfedge.backend.api import Array
-from dpfedge_cpu.branches import drop_unused, rewrite
+from dpfedge_cpu.branches import drop_unused, free_name, names, reads, rewrite
 from dpfedge_cpu.kernels import DOMAIN
 from dpfedge_cpu.matrix import BLOCK, Matrix
 
@@ -46,7 +46,8 @@ def own_products(model: onnx.ModelProto) -> int:
     products = _Products(graph)
     count = rewrite(graph, products.instead, products.made)
     if count:
-        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        if all(one.domain != DOMAIN for one in model.opset_import):
+            model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         drop_unused(graph)  # once more: what only the sums read
     return len(products.fit)
 
@@ -55,11 +56,13 @@ class _Products:
     """The products of one graph; `made` are the constants of the new ones."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
-        self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        ports = {value.name for value in graph.input}  # a constant among them is only what an input has when not given
+        self.constants = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in ports}
+        self.taken = names(graph)
         self.makers = {name: node for node in graph.node for name in node.output if name}
         self.readers: dict[str, list[onnx.NodeProto]] = {}
         for node in graph.node:
-            for name in filter(None, node.input):
+            for name in filter(None, reads(node)):
                 self.readers.setdefault(name, []).append(node)
         self.results = {value.name for value in graph.output}
         self.made: dict[str, onnx.TensorProto] = {}
@@ -79,17 +82,25 @@ class _Products:
     def _new(self, product: _Product) -> onnx.NodeProto:
         name, matrix = product.end.output[0], product.matrix
         arrays = {"codes": matrix.codes, **matrix.parameters()}
-        for part, values in arrays.items():
-            self.made[f"{name}/{part}"] = numpy_helper.from_array(values, f"{name}/{part}")
-        ends = f"{name}/ends" if "ends" in arrays else ""
-        inputs = [product.x, f"{name}/codes", f"{name}/scales", ends, product.bias]
+        placed = {part: self._constant(f"{name}/{part}", values) for part, values in arrays.items()}
+        inputs = [product.x, placed["codes"], placed["scales"], placed.get("ends", ""), product.bias]
         while not inputs[-1]:
             inputs.pop()
         return helper.make_node("BlockProduct", inputs, [name], name=name, domain=DOMAIN, bits=matrix.bits,
                                 centre=matrix.centre)  # fmt: skip
 
+    def _constant(self, wanted: str, values: Array) -> str:
+        """What a new constant is called: as `wanted`, unless something is."""
+        name = free_name(wanted, self.taken)
+        self.taken.add(name)
+        self.made[name] = numpy_helper.from_array(values, name)
+        return name
+
     def _array(self, name: str) -> Array | None:
         return numpy_helper.to_array(self.constants[name]) if name in self.constants else None
+
+    def _shape(self, name: str) -> tuple[int, ...] | None:
+        return tuple(self.constants[name].dims) if name in self.constants else None
 
     def _product(self, node: onnx.NodeProto) -> _Product | None:
         """The product that this MatMulNBits begins; None where it is another node, or a form that is left alone."""
@@ -98,20 +109,24 @@ class _Products:
             return None
         x, _, _, _, groups, bias = [*node.input, *[""] * 6][:6]
         matrix = self._matrix(node, said)
-        if groups or matrix is None or (bias and bias not in self.constants):
+        if groups or matrix is None or (bias and self._shape(bias) != (said["N"],)):
             return None
         return self._with_added(_Product(node, (node.output[0],), x, matrix, bias, {}))
 
     def _matrix(self, node: onnx.NodeProto, said: Mapping[str, int]) -> Matrix | None:
         """What MatMulNBits multiplies with, where it is constant and its blocks are made of ours."""
-        names = [*node.input, ""][1:4]
-        codes, scales, zeros = (self._array(name) for name in names)
-        block, bits = said["block_size"], said["bits"]
-        if codes is None or scales is None or (names[2] and zeros is None) or said["K"] % block:
+        given = [*node.input, ""][1:4]
+        codes, scales, zeros = (self._array(name) for name in given)
+        block, bits, rows = said["block_size"], said["bits"], said["N"]
+        if codes is None or scales is None or (given[2] and zeros is None) or said["K"] % block:
             return None
         if scales.dtype != np.float32 or (zeros is not None and zeros.dtype != np.uint8):
             return None
-        return Matrix.read(bits, block, codes.reshape(said["N"], -1, block * bits // 8), scales, zeros)
+        blocks = said["K"] // block
+        sizes = [rows * blocks * block * bits // 8, rows * blocks, rows * ((blocks * bits + 7) // 8)]
+        if any(one is not None and one.size != size for one, size in zip((codes, scales, zeros), sizes, strict=True)):
+            return None
+        return Matrix.read(bits, block, codes.reshape(rows, blocks, -1), scales, zeros)
 
     def _with_added(self, product: _Product) -> _Product | None:
         """The product with what the one Gemm behind it adds; None where that is something unknown."""
@@ -140,7 +155,8 @@ class _Products:
         axes = self._array(maker.input[1]) if len(maker.input) > 1 else None
         if cut is None or shape is None or axes is None or cut.input[0] != product.x or axes.tolist() != [2]:
             return None, ""
-        if len(shape) != 3 or any(one.name == "keepdims" and one.i for one in maker.attribute):
+        kept = [one.i for one in maker.attribute if one.name == "keepdims"] != [0]
+        if kept or len(shape) != 3 or min(shape[1:]) < 1 or shape[1] * shape[2] != product.matrix.columns:
             return None, ""
         return np.repeat(np.eye(shape[1], dtype=np.float32), shape[2], axis=0), cut.output[0]
 
@@ -149,20 +165,28 @@ class _Products:
         norm = self.makers.get(product.x)
         if norm is None or norm.op_type not in _NORMS or norm.output[0] != product.x or product.x in self.results:
             return False
+        if product.x in self.norms:
+            return True
         theirs = [one for one in found if one.x == product.x]
-        wanted = {name for one in theirs for name in one.readers}
         name = norm.input[_NORMS[norm.op_type]]
         gamma = self._array(name)
-        if gamma is None or any(one.loud != product.loud for one in theirs):
+        if gamma is None or gamma.shape != (product.matrix.columns,) or any(one.loud != product.loud for one in theirs):
             return False
-        if any(node.output[0] not in wanted for node in self.readers[product.x]):
+        if not self._only_read_by(theirs):
             return False
         whole = gamma.copy()
         for column, factor in product.loud.items():
             whole[column] *= np.float32(factor)
-        self.norms[product.x] = f"{name}/whole"
-        self.made[f"{name}/whole"] = numpy_helper.from_array(whole, f"{name}/whole")
+        self.norms[product.x] = self._constant(f"{name}/whole", whole)
         return True
+
+    def _only_read_by(self, products: list[_Product]) -> bool:
+        """Whether nobody but these products reads what they read, or anything between there and their results."""
+        inner = {name for one in products for name in one.readers}
+        ends = {one.end.output[0] for one in products}
+        first = {node.output[0] for node in self.readers[products[0].x]}
+        behind = {node.output[0] for name in inner - ends for node in self.readers.get(name, [])}
+        return first <= inner and behind <= ends and not (inner - ends) & self.results
 
 
 def _added(product: _Product, gemm: onnx.NodeProto, reader: str, sums: Array, added: Array) -> _Product | None:

@@ -130,6 +130,16 @@ def test_drop_unused__keeps_what_branches_read() -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+def test_drop_unused__an_input_keeps_its_default() -> None:
+    """Without, the graph would ask for it."""
+    made = helper.make_model(
+        helper.make_graph([node("Neg", ["x"], ["y"])], "g", [value("x"), value("d")], [value("y")],
+                          [weight("d", 2), weight("n", 2)])
+    )  # fmt: skip
+    drop_unused(made.graph)
+    assert [tensor.name for tensor in made.graph.initializer] == ["d"]
+
+
 def test_rewrite__nodes_and_the_constants_they_need() -> None:
     """What is replaced is counted, what nobody reads any more is gone; without a match nothing is touched."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
