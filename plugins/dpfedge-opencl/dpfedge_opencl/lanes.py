@@ -29,8 +29,11 @@ _SOURCE = """#if defined(__AVX512F__)
 #else
 #define LANES LIKED
 #endif
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void lanes(__global uint *x) { x[0] = LANES; }
+#define NAME_(lanes) lanes_##lanes
+#define NAME(lanes) NAME_(lanes)
+__kernel void NAME(LANES)(__global uint *x) { x[0] = LANES; }
 """
+"""The kernel's name is the answer: nothing is made of it, and nothing is run."""
 _NARROW = 4  # floats: every device has vectors of so many
 _WIDER = {"avx512": "avx512f,avx512bw,avx512cd,avx512dq,avx512vl", "avx512_vnni": "avx512vnni"}
 """Feature of a CPU → what a function asks for to be compiled with it."""
@@ -55,4 +58,5 @@ def known_lanes(runtime: Runtime, known: int | None = None) -> int:
         lambda: made.program(runtime.context, device, _SOURCE, f"-DLIKED={liked}", where),
         "clBuildProgram", where, build_seconds(),
     )  # fmt: skip
-    return min(liked, made.work_group(program, "lanes", device, where)[0])
+    names = driver(lambda: made.kernel_names(program), "clGetProgramInfo", where)
+    return min(liked, int(names.rpartition("_")[2]))

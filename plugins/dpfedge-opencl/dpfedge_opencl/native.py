@@ -24,8 +24,7 @@ _P, _SIZE, _UINT, _BITS = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint, ctype
 _CALLBACK = ctypes.CFUNCTYPE(None, _P, ctypes.c_int, _P)
 _ALL_DEVICES = 0xFFFFFFFF
 _PRIORITY = 0x1096
-_BUILD_LOG, _BINARY_SIZES, _BINARIES = 0x1183, 0x1165, 0x1166
-_WORK_GROUP = 0x11B1
+_BUILD_LOG, _BINARY_SIZES, _BINARIES, _KERNEL_NAMES = 0x1183, 0x1165, 0x1166, 0x1168
 _POINTERS = {
     "clCreateContext": (_P, _UINT, _P, _P, _P, _P),
     "clCreateCommandQueue": (_P, _P, _BITS, _P),
@@ -45,7 +44,6 @@ _CODES: dict[str, tuple[Any, ...] | None] = {
     "clBuildProgram": (_P, _UINT, _P, ctypes.c_char_p, _P, _P),
     "clGetProgramInfo": (_P, _UINT, _SIZE, _P, _P),
     "clGetProgramBuildInfo": (_P, _P, _UINT, _SIZE, _P, _P),
-    "clGetKernelWorkGroupInfo": (_P, _P, _UINT, _SIZE, _P, _P),
     "clEnqueueUnmapMemObject": (_P, _P, _P, _UINT, _P, _P),
     "clSetEventCallback": (_P, ctypes.c_int, _CALLBACK, _P),
     "clFlush": (_P,),
@@ -111,7 +109,7 @@ class Native:
         return [int(one or 0) for one in found]
 
     def text(self, function: str, of: int, what: int) -> str:
-        """A text that `clGetDeviceInfo` or `clGetPlatformInfo` knows."""
+        """A text that `clGetDeviceInfo`, `clGetPlatformInfo` or `clGetProgramInfo` knows."""
         size = _SIZE()
         check(getattr(self, function)(of, what, 0, None, ctypes.byref(size)), function, "backend opencl")
         room = ctypes.create_string_buffer(size.value)
@@ -169,6 +167,10 @@ class Native:
         self.clGetProgramBuildInfo(program.value, device, _BUILD_LOG, len(room), room, None)
         return " ".join(room.value.decode(errors="replace").split())[:2000]
 
+    def kernel_names(self, program: Handle) -> str:
+        """The kernels of a built program, `;` between them."""
+        return self.text("clGetProgramInfo", program.value, _KERNEL_NAMES)
+
     def binary(self, program: Handle, where: str) -> bytes:
         """A built program as the driver gives it away."""
         name, size = "clGetProgramInfo", _SIZE()
@@ -184,13 +186,6 @@ class Native:
         made = self.clCreateKernel(program, entry.encode(), ctypes.byref(code))
         check(code.value, f"clCreateKernel({entry})", where)
         return int(made)
-
-    def work_group(self, program: Handle, entry: str, device: int, where: str) -> tuple[int, int, int]:
-        """The size of a work-group that the kernel's text asks for; zeros where it asks for none."""
-        kernel, sizes = Handle(self.kernel(program.value, entry, where), self.clReleaseKernel), (_SIZE * 3)()
-        code = self.clGetKernelWorkGroupInfo(kernel.value, device, _WORK_GROUP, ctypes.sizeof(sizes), sizes, None)
-        check(code, f"clGetKernelWorkGroupInfo({entry})", where)
-        return sizes[0], sizes[1], sizes[2]
 
     def extension(self, platform: int, name: str) -> int:
         """The address of a function that is not in every library; 0 where the platform lacks it."""
