@@ -21,6 +21,7 @@ from dpfedge_opencl.lower_onnx import Source, open_source
 from dpfedge_opencl.lower_segments import arrange, lower_segment
 from dpfedge_opencl.lower_simplify import simplify
 from dpfedge_opencl.ops.api import OPS, Node
+from dpfedge_opencl.ops.nbits import BLOCKED
 from dpfedge_opencl.partition import contents, late_inputs, parts, sort_out
 
 __all__ = ["finish", "lower"]
@@ -55,6 +56,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
     lowering = _Lowering(request, source.constants, source.dtypes)
     places, reasons = sort_out(source.nodes, source.dtypes, source.constants, lowering)
     fold_blocks(source, places, names)
+    asked = sum(_may_round(node) for node in source.nodes)
     rows = parts(source.nodes, places)
     late = late_inputs(source.nodes, places, [spec.name for spec in inputs], names)
     order, groups = arrange(source, rows, places, names)
@@ -71,7 +73,15 @@ def lower(request: LowerRequest) -> LoweredGraph:
     nodes = fuse(order, host, inputs, names, source.constants, source.dtypes)
     constants, mine = _constants(nodes, host, names, source)
     graph = Graph(request.name, inputs, outputs, tuple(nodes), constants, host, frozenset(late), tuple(segments))
-    return LoweredGraph(write(graph), {**mine, **weights}, inputs, outputs, _decisions(graph, source))
+    finer = 0 < asked == sum(_may_round(node) for node in nodes)
+    return LoweredGraph(
+        write(graph), {**mine, **weights}, inputs, outputs, _decisions(graph, source), "block16" if finer else "graph"
+    )
+
+
+def _may_round(node: Node) -> bool:
+    """Whether it is a product with blocks that may round activations to 8 bits; kernels round them to 16."""
+    return node.op == BLOCKED and node.attrs.get("accuracy_level") == 4
 
 
 def _constants(

@@ -15,11 +15,11 @@ import numpy as np
 from dpfedge.backend.api import Array
 from dpfedge_opencl.lower_onnx import Source
 from dpfedge_opencl.ops.api import OPS, Node
+from dpfedge_opencl.ops.nbits import BLOCKED
 from dpfedge_opencl.partition import Where
 
 __all__ = ["fold_blocks"]
 
-_BLOCKS = "com.microsoft.MatMulNBits"
 _LOUD = 16
 
 
@@ -42,7 +42,7 @@ def fold_blocks(source: Source, places: MutableMapping[str, Where], outputs: set
     gone: set[int] = set()
     for place, gemm in enumerate(source.nodes):
         product = makers.get(gemm.inputs[2]) if gemm.op == "Gemm" and len(gemm.inputs) == 3 else None
-        if product is None or product.op != _BLOCKS or len(product.inputs) != 3 or users[product.outputs[0]] != 1:
+        if product is None or product.op != BLOCKED or len(product.inputs) != 3 or users[product.outputs[0]] != 1:
             continue
         sums = _sums(source, makers, gemm, product)
         if sums is None or any(places[one.name] != "kernel" for one in (gemm, product, *sums.nodes)):
@@ -88,7 +88,7 @@ def _of_matrix(node: Node, matrix: Array, blocks: int, size: int) -> _Sums | Non
     more = matrix.astype(np.float32)
     more[np.arange(blocks * size), np.arange(blocks * size) // size] -= 1
     channels = np.flatnonzero(more.any(1)).astype(np.int32)
-    most = _LOUD if getattr(OPS.get(_BLOCKS), "loud", False) else 0
+    most = _LOUD if getattr(OPS.get(BLOCKED), "loud", False) else 0
     return _Sums((node,), channels, more[channels]) if len(channels) <= most else None
 
 

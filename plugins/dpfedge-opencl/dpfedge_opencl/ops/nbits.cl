@@ -3,8 +3,9 @@
 //
 // Codes lie as [N / 16][block][VECS][16 columns][4 bytes]; byte j of vector v is element 4 v + j of its part of the
 // block, of 4 bits the low half, the high half being HALF elements further. Scales and offsets are [N / 16][block][16].
-// An item makes NR * V columns (V divides 16) of MR rows. INT8: A was rounded to 8 bits per block (`round_blocks`); sums of
-// products are exact then, and offsets multiply the sums of A before it was rounded. Else products of floats.
+// An item makes NR * V columns (V divides 16) of MR rows. INT8: A was rounded to 16 bits per block, two digits of a byte
+// (`round_blocks`); sums of products are exact then, and offsets multiply the sums of A before it was rounded. Else
+// products of floats.
 // Options: BITS, BLOCK, MR, NR, V, INT8, OFFSETS (0: there are none), LOUD (how many channels have floats), EXTRA_LOAD,
 // EPILOGUE.
 
@@ -16,9 +17,15 @@
 
 #if CPU
 typedef VI VIU __attribute__((aligned(4)));
+typedef CAT(char, V) VC;
+typedef VC VCU __attribute__((aligned(1)));
 #define LOADVI(p) (*(__global const VIU *)(p))
+#define STOREPI(x, p) (*(VIU *)(p) = (x))
+#define STORE_BYTES(x, p) (*(__global VCU *)(p) = __builtin_convertvector(x, VC))
 #else
 #define LOADVI(p) CAT(vload, V)(0, p)
+#define STOREPI(x, p) CAT(vstore, V)(x, 0, p)
+#define STORE_BYTES(x, p) CAT(vstore, V)(CAT(convert_char, V)(x), 0, p)
 #endif
 
 // Four products of a code of `a` and a signed byte of `x`, added to each lane of `acc`
@@ -85,25 +92,29 @@ INNER void products(__global const float *A, __global const char *rounded, __glo
             numbers[j] = (panel[j] + b) * 16 + lane[j];
         }
 #if INT8
-        VI dot[MR][NR];
+        VI high[MR][NR], low[MR][NR];
 #pragma unroll
         for (int i = 0; i < MR; i++)
 #pragma unroll
-            for (int j = 0; j < NR; j++) dot[i][j] = (VI)(0);
+            for (int j = 0; j < NR; j++) high[i][j] = low[i][j] = (VI)(0);
 #pragma unroll
         for (int v = 0; v < VECS; v++) {
-            const int k = b * BLOCK + (v / PER_SUB) * SUB + (v % PER_SUB) * 4;
+            const int k = (v / PER_SUB) * SUB + (v % PER_SUB) * 4;
 #pragma unroll
             for (int j = 0; j < NR; j++) {
                 const VI code = LOADVI(w[j] + v * 16);
 #pragma unroll
                 for (int i = 0; i < MR; i++) {
-                    __global const int *x = (__global const int *)rounded + ((size_t)row[i] * K + k) / 4;
+                    // the block's higher digits, then its lower ones
+                    __global const int *x =
+                        (__global const int *)rounded + (((size_t)row[i] * K + b * BLOCK) * 2 + k) / 4;
 #if BITS == 4
-                    dot[i][j] = dot4(dot[i][j], code & 0x0f0f0f0f, x[0]);
-                    dot[i][j] = dot4(dot[i][j], (code >> 4) & 0x0f0f0f0f, x[HALF / 4]);
+                    const VI first = code & 0x0f0f0f0f, second = (code >> 4) & 0x0f0f0f0f;
+                    high[i][j] = dot4(dot4(high[i][j], first, x[0]), second, x[HALF / 4]);
+                    low[i][j] = dot4(dot4(low[i][j], first, x[BLOCK / 4]), second, x[(BLOCK + HALF) / 4]);
 #else
-                    dot[i][j] = dot4(dot[i][j], code, x[0]);
+                    high[i][j] = dot4(high[i][j], code, x[0]);
+                    low[i][j] = dot4(low[i][j], code, x[BLOCK / 4]);
 #endif
                 }
             }
@@ -114,10 +125,11 @@ INNER void products(__global const float *A, __global const char *rounded, __glo
 #pragma unroll
             for (int i = 0; i < MR; i++) {
                 const size_t at = (size_t)row[i] * blocks + b;
+                const VI whole = high[i][j] * 256 + low[i][j];
 #if CPU
-                VF product = __builtin_convertvector(dot[i][j], VF);
+                VF product = __builtin_convertvector(whole, VF);
 #else
-                VF product = CAT(convert_float, V)(dot[i][j]);
+                VF product = CAT(convert_float, V)(whole);
 #endif
 #if BITS == 4 || !SIGNED_DOT
                 product = product * steps[at] - MIDDLE * sums[2 * at];
@@ -220,30 +232,53 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
         }
 }
 
-// Blocks of A: their sums, and (INT8) 8-bit codes of step max|a| / 127 and the sums of what these stand for before
+// The sum of a block of A, and (INT8) its 16-bit codes of step max|a| / 32512 as two digits of a signed byte each, all
+// of the higher ones before the lower ones, and the sum of what the codes stand for
+INNER float round_block(__global const float *x, __global char *q, float *step, float *rounded) {
+    VF exact = (VF)(0.f), most = (VF)(0.f);
+#pragma unroll
+    for (int i = 0; i < BLOCK; i += V) {
+        const VF v = LOADV(x + i), size = v < 0.f ? -v : v;
+        exact += v;
+        most = size > most ? size : most;
+    }
+#if INT8
+    float lane[V], largest = 0.f;
+    STOREP(most, lane);
+    for (int l = 0; l < V; l++) largest = lane[l] > largest ? lane[l] : largest;
+    const float turns = largest > 0.f ? 32512.f / largest : 0.f;
+    VI sum = (VI)(0);
+#pragma unroll
+    for (int i = 0; i < BLOCK; i += V) {
+        const VF scaled = LOADV(x + i) * turns, half_up = scaled < 0.f ? (VF)(-0.5f) : (VF)(0.5f);
+#if CPU
+        const VI code = __builtin_convertvector(scaled + half_up, VI);
+#else
+        const VI code = CAT(convert_int, V)(scaled + half_up);
+#endif
+        const VI high = (code + 128) >> 8, low = code - high * 256;
+        STORE_BYTES(high, q + i);
+        STORE_BYTES(low, q + BLOCK + i);
+        sum += code;
+    }
+    int part[V], all = 0;
+    STOREPI(sum, part);
+    for (int l = 0; l < V; l++) all += part[l];
+    *step = largest / 32512.f;
+    *rounded = *step * all;
+#endif
+    return total(exact);
+}
+
 __kernel void round_blocks(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), const int count) {
     const int first = get_global_id(0) * ROWS, end = LEAST(first + ROWS, count);
     for (int b = first; b < end; b++) {
-        __global const float *x = AS(const float, a) + (size_t)b * BLOCK;
-        float exact = 0.f;
-        for (int i = 0; i < BLOCK; i++) exact += x[i];
+        float step, sum;
+        const float exact =
+            round_block(AS(const float, a) + (size_t)b * BLOCK, AS(char, rounded) + (size_t)b * 2 * BLOCK, &step, &sum);
 #if INT8
-        __global char *q = AS(char, rounded) + (size_t)b * BLOCK;
-        float most = 0.f;
-        for (int i = 0; i < BLOCK; i++) {
-            const float size = x[i] < 0.f ? -x[i] : x[i];
-            most = size > most ? size : most;
-        }
-        const float step = most / 127.f, turns = most > 0.f ? 127.f / most : 0.f;
-        int sum = 0;
-        for (int i = 0; i < BLOCK; i++) {
-            const float scaled = x[i] * turns;
-            const int code = (int)(scaled + (scaled < 0.f ? -0.5f : 0.5f));
-            q[i] = (char)code;
-            sum += code;
-        }
         AS(float, steps)[b] = step;
-        AS(float, sums)[2 * b] = step * sum;
+        AS(float, sums)[2 * b] = sum;
         AS(float, sums)[2 * b + 1] = exact;
 #else
         AS(float, sums)[b] = exact;

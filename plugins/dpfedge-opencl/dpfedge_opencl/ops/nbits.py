@@ -2,7 +2,7 @@
 """MatMulNBits and GatherBlockQuantized: matrices of 4 and 8 bit codes in blocks.
 
 With `accuracy_level` 4, and where the target multiplies bytes (feature `vnni` or `int8_dot`), activations are rounded
-to 8 bits per block; otherwise products are of floats.
+to 16 bits per block, two digits of a byte each; otherwise products are of floats.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from dpfedge_opencl.ops.source import (
     vector,
 )
 
-__all__ = ["GatherBlockQuantized", "MatMulNBits", "blocks_of", "codes_of"]
+__all__ = ["BLOCKED", "GatherBlockQuantized", "MatMulNBits", "blocks_of", "codes_of"]
 
+BLOCKED = "com.microsoft.MatMulNBits"
 _LANES = 16
 
 
@@ -60,7 +61,7 @@ def _by_panel(numbers: Array) -> Array:
     return np.ascontiguousarray(padded.reshape(-1, _LANES, padded.shape[1]).transpose(0, 2, 1))
 
 
-@op("com.microsoft.MatMulNBits")
+@op(BLOCKED)
 class MatMulNBits:
     """A·Wᵀ with W = (codes - zero)·scale.
 
@@ -122,7 +123,7 @@ class MatMulNBits:
             return
         offsets, lanes = bool(own[3]), vector(to.facts)
         shape = (m, attrs["N"], attrs["K"], attrs.get("bits", 4))
-        rows, vectors, *group = tuned(to.facts, node, "nbits", shape, _tiles(to.facts, m, lanes, attrs["bytes"]))
+        rows, vectors, *group = tuned(to.facts, node, "nbits", shape, _tiles(to.facts, m, lanes))
         prepared = _rounded(to, node, own[0], m, offsets)
         made = kernel(
             "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, NR=vectors,
@@ -137,29 +138,29 @@ class MatMulNBits:
         launch(to, made, args, sizes, group, m * attrs["N"] * attrs["K"])
 
 
-def _tiles(facts: Facts, m: int, lanes: int, whole: int) -> tuple[tuple[int, ...], ...]:
-    """As `gemm.tiles`; without bytes a row has two sums for each vector, beside the result."""
+def _tiles(facts: Facts, m: int, lanes: int) -> tuple[tuple[int, ...], ...]:
+    """As `gemm.tiles`; a row has two sums for each vector, beside the result."""
     panel = _LANES // lanes
     if not facts.cpu or registers(facts) < 32:
         return tiles(facts, m, 1, 4)
     if m == 1:
         return (1, panel, 1, 1), (1, 2 * panel, 1, 1)
-    return tiles(facts, m, panel, 8 if whole or panel == 1 else 4)
+    return tiles(facts, m, panel, 8 if panel == 1 else 4)
 
 
 def _rounded(to: Emitting, node: Node, a: str, m: int, offsets: bool) -> tuple[str, str, str]:
-    """A in bytes, the steps and the sums of its blocks, as far as the product needs them."""
+    """A in digits of a byte, the steps and the sums of its blocks, as far as the product needs them."""
     attrs = node.attrs
     block, blocks = attrs["block_size"], m * attrs["K"] // attrs["block_size"]
     if not attrs["bytes"] and not offsets:
         return a, a, a
-    rounded = to.scratch("i8", (m, attrs["K"])) if attrs["bytes"] else a
+    rounded = to.scratch("i8", (m, 2 * attrs["K"])) if attrs["bytes"] else a
     steps = to.scratch("f32", (blocks,)) if attrs["bytes"] else a
     sums = to.scratch("f32", (blocks, 2))
     each = 16 if to.facts.cpu else 1
     made = kernel(
         "nbits", "round_blocks", to.facts, LOUD=0, BITS=8, BLOCK=block, MR=1, NR=1, INT8=attrs["bytes"], OFFSETS=0,
-        ROWS=each, ZEROS=0, INDEX="int", **epilogue_options(Node("", "", (), (), {}), "last", 4),
+        ROWS=each, ZEROS=0, INDEX="int", **epilogue_options(Node("", "", (), (), {}), "last", vector(to.facts)),
     )  # fmt: skip
     launch(to, made, [*tensors((a, rounded, steps, sums)), i32(blocks)], (divided(blocks, each),))
     return rounded, steps, sums

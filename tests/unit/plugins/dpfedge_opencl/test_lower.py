@@ -22,6 +22,16 @@ def test_lower__decides_in_words() -> None:
     assert dict(found.decisions)["kernels=1"]
 
 
+@pytest.mark.parametrize("level", [0, 4])
+def test_lower__says_where_products_are_finer_than_asked(level: int) -> None:
+    """Activations that a graph lets round to 8 bits are rounded to 16; others stay floats."""
+    constants = {"w": np.zeros((24, 2, 16), np.uint8), "s": np.ones((24, 2), np.float32)}
+    product = node("ms:MatMulNBits", "x w s", "y", K=64, N=24, bits=4, block_size=32, accuracy_level=level)
+    made = model([product], [port("x", (1, 64))], [port("y", (1, 24))], constants)
+    request = LowerRequest("made", made.SerializeToString(), "x86-64-v4", frozenset({"vnni"}))
+    assert lower(request).arithmetic == ("block16" if level else "graph")
+
+
 def test_lower__keeps_large_constants_out_of_the_code() -> None:
     """And small ones that a kernel reads are weights, too."""
     weights = {"w": np.ones(1000, np.float32), "b": np.ones(1000, np.float32)[:2]}

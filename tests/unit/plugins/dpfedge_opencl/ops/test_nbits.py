@@ -36,16 +36,16 @@ def test_matmul_nbits__of_floats(bits: int, block: int, zeros: bool, rows: int, 
 @pytest.mark.parametrize("rows", [1, 9])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_matmul_nbits__rounds_where_it_may(bits: int, rows: int) -> None:
-    """accuracy_level 4 and a device that multiplies bytes: activations of 8 bits per block."""
+    """accuracy_level 4 and a device that multiplies bytes: activations of 16 bits per block."""
     feeds = {"a": floats(rows, 256, seed=1)}
     made = one(
         "ms:MatMulNBits", feeds, _weights(64, 256, bits, 32, True), K=256, N=64, bits=bits, block_size=32,
         accuracy_level=4,
     )  # fmt: skip
-    agree(made, "wide", feeds, 1e-2)
+    agree(made, "wide", feeds, 1e-4)
     agree(made, "mali", feeds, 1e-5)  # no feature: products of floats
     found = answers(made, "mali", feeds, frozenset({"int8_dot"}), int8_dot=True)["y0"]
-    np.testing.assert_allclose(found, answers(made, "wide", feeds)["y0"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found, answers(made, "wide", feeds)["y0"], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("flavour", BOTH)
@@ -67,7 +67,7 @@ def test_matmul_nbits__with_loud_channels(level: int, rows: int, flavour: str) -
         helper.make_node("Gemm", ["t", "more", "p"], ["y0"], "y"),
     ]  # fmt: skip
     made = model(nodes, [port("a", (rows, 128))], [port("y0", (rows, 40))], constants)
-    agree(made, flavour, {"a": floats(rows, 128, seed=1)}, 1e-2 if level and flavour == "wide" else 1e-5)
+    agree(made, flavour, {"a": floats(rows, 128, seed=1)}, 1e-4 if level and flavour == "wide" else 1e-5)
 
 
 @pytest.mark.parametrize("flavour", BOTH)
