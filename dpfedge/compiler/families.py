@@ -28,6 +28,7 @@ from dpfedge.compiler.importer.ort import import_ort
 from dpfedge.compiler.moonshine import FRAMES_MAX, TOKENS_MAX, build_moonshine
 from dpfedge.compiler.ocr import HEIGHT, MULTIPLE, STEP, build_detector, build_reader
 from dpfedge.compiler.piper import build_piper, hop_samples, overlap_frames
+from dpfedge.compiler.vocabulary import vocabulary_tables
 from dpfedge.errors import ModelError
 from dpfedge.records import dataclass
 
@@ -130,10 +131,11 @@ def _decoder(files: Mapping[str, Path], options: Options) -> Imported:
         "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "width": shape.width, "vocabulary": shape.vocabulary,
         **opened.ids,
     }  # fmt: skip
+    tables, words = vocabulary_tables(opened.assets["tokenizer.json"])
     pieces, chat = chat_pieces(opened.assets, opened.ids)
-    notes = (*decisions(source, shape, options.mode, context, loud), *source.decisions, chat)
+    notes = (*decisions(source, shape, options.mode, context, loud), *source.decisions, words, chat)
     memory = 8 * shape.layers * shape.kv_width * context
-    return Imported({"llm": graph}, config, {**opened.assets, **pieces}, {}, notes, memory)
+    return Imported({"llm": graph}, config, {**opened.assets, **tables, **pieces}, {}, notes, memory)
 
 
 def _piper(files: Mapping[str, Path], options: Options) -> Imported:

@@ -18,7 +18,7 @@ from peers import bound, header, pull
 
 from dpfedge.backend.api import Budget
 from dpfedge.stage.llm.cache import Pool
-from dpfedge.stage.llm.tokenizer import Tokenizer
+from dpfedge.stage.llm.tokenizer import Library, Tokenizer
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 THREADS, CHUNK = 2, 128
@@ -74,7 +74,7 @@ class Ours:
 
     def __init__(self, package: str) -> None:
         model = bound(package).model("llm")
-        self.tokenizer = Tokenizer(model.asset("tokenizer.json"))
+        self.tokenizer = Tokenizer(Library(model.asset("tokenizer.json")))
         self._pool = Pool(model.load("llm", Budget(threads=THREADS)), places=1, chunk=CHUNK)
 
     def logits(self, ids: Sequence[int]) -> Floats:

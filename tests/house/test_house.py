@@ -21,7 +21,7 @@ EVERYTHING = PRODUCT + sorted((ROOT / "tests").rglob("*.py")) + sorted((ROOT / "
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits", "records"),
     ("tensors",),
-    ("config", "chat"),
+    ("config", "chat", "vocabulary"),
     ("package", "models"),
     ("hardware", "signing"),
     ("backend", "plugin"),

@@ -26,8 +26,9 @@ from dpfedge.stage.llm.engine import prefill
 from dpfedge.stage.llm.prompt import Prompts, opening
 from dpfedge.stage.llm.replies import Replies
 from dpfedge.stage.llm.template import ChatTemplate
-from dpfedge.stage.llm.tokenizer import Tokenizer
+from dpfedge.stage.llm.tokenizer import Library, Tokenizer
 from dpfedge.stage.llm.turns import Chat, Converse, Parts
+from dpfedge.vocabulary import Vocabulary
 
 __all__ = ["LlmStage"]
 
@@ -45,7 +46,7 @@ class LlmStage:
         """`model`: a bound decoder with graph `llm` and the assets of its family (GRAPHS.md)."""
         self._own, settings = config, LlmConfig.of(config)
         # the graph last: a stage process loads it meanwhile
-        tokenizer = Tokenizer(model.asset("tokenizer.json"))
+        tokenizer = _tokenizer(model)
         template = ChatTemplate(_template(model, tokenizer), tuple(tokenizer.specials))
         graph = model.load("llm", budget)
         pool = Pool(graph, places=settings.places, chunk=settings.chunk_tokens)
@@ -142,6 +143,13 @@ def _ends(model: BoundModel) -> frozenset[int]:
             "no end token is known", where=f"model {model.name}: config.eos", allowed="a list of token ids"
         )
     return ends
+
+
+def _tokenizer(model: BoundModel) -> Tokenizer:
+    """On the compiler's tables, where it proved them."""
+    if "vocabulary.tables" in model.assets:
+        return Tokenizer(Vocabulary(model.asset("vocabulary.tables")))
+    return Tokenizer(Library(model.asset("tokenizer.json")))
 
 
 def _template(model: BoundModel, tokenizer: Tokenizer) -> Template:

@@ -12,7 +12,7 @@ from dpfedge.errors import ContextLengthError, StageError
 from dpfedge.stage.llm.cache import Pool
 from dpfedge.stage.llm.engine import Answer, answer_room, prefill
 from dpfedge.stage.llm.sampling import Sampling
-from dpfedge.stage.llm.tokenizer import Tokenizer
+from dpfedge.stage.llm.tokenizer import Library, Tokenizer
 
 END = 2
 
@@ -25,7 +25,7 @@ def answer(graph: Callable[..., Any], assets: dict[str, bytes], ids: Callable[[s
         place = Pool(graph([*ids("\n"), *tokens]), places=1, chunk=8).take(())
         for _ in prefill(place, ids("hey\n"), 8, 0):
             pass
-        made = Answer(place, Tokenizer(assets["tokenizer.json"]), frozenset((END,)), Sampling(stop=stop), room)
+        made = Answer(place, Tokenizer(Library(assets["tokenizer.json"])), frozenset((END,)), Sampling(stop=stop), room)
         deltas = []
         while made.finish is None:
             deltas.append(made.step())

@@ -9,7 +9,7 @@ from dpfedge.chat import JinjaTemplate
 from dpfedge.errors import ContextLengthError, InputError
 from dpfedge.stage.llm.prompt import Conversation, Prompts, opening
 from dpfedge.stage.llm.template import ChatTemplate
-from dpfedge.stage.llm.tokenizer import Tokenizer
+from dpfedge.stage.llm.tokenizer import Library, Tokenizer
 
 OPENING = opening("Be brief.", [{"user": "a?", "assistant": "b."}])
 
@@ -22,7 +22,7 @@ def prompts(assets: dict[str, bytes]) -> Prompts:
 
 def _prompts(assets: dict[str, bytes], bos: int | None) -> Prompts:
     template = ChatTemplate(JinjaTemplate(assets["chat_template.jinja"].decode(), {}))
-    return Prompts(template, Tokenizer(assets["tokenizer.json"]), bos)
+    return Prompts(template, Tokenizer(Library(assets["tokenizer.json"])), bos)
 
 
 def test_opening__system_then_examples() -> None:

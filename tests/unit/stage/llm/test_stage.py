@@ -10,6 +10,7 @@ import pytest
 
 from dpfedge.backend.api import Budget
 from dpfedge.compiler.chat import prove
+from dpfedge.compiler.vocabulary import tables
 from dpfedge.errors import Busy, ContextLengthError, InputError, ModelError, StageError
 from dpfedge.stage.api import Kind, Mode, Wait
 from dpfedge.stage.llm import LlmStage
@@ -143,14 +144,16 @@ def test_stage__model_without_end_tokens(make_stage: Callable[..., LlmStage], sa
         make_stage(say, ends=[])
 
 
-def test_stage__pieces_in_the_template_s_place(
+def test_stage__tables_and_pieces_in_place_of_tokenizer_and_template(
     attentive: Any, assets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same prompts, without a look at the template."""
+    """The same prompts, without a look at either."""
     config, both = {"system": "Be brief."}, []
     both.append(LlmStage(attentive, config, Budget()))
     pieces = prove(assets["chat_template.jinja"].decode(), {}).pack()
-    own = {**assets, "chat_template.jinja": b"{% for %}", "chat_template.pieces": pieces}
+    words = tables(assets["tokenizer.json"])
+    broken = {"chat_template.jinja": b"{% for %}", "tokenizer.json": b"{}"}
+    own = {**broken, "chat_template.pieces": pieces, "vocabulary.tables": words}
     monkeypatch.setattr(attentive, "_assets", own)
     monkeypatch.setattr(attentive, "assets", tuple(own))
     both.append(LlmStage(attentive, config, Budget()))

@@ -6,11 +6,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Inner
-from tokenizers import decoders, models, pre_tokenizers
 
+from dpfedge.compiler.vocabulary import tables
 from dpfedge.errors import ModelError
-from dpfedge.stage.llm.tokenizer import Detokeniser, Tokenizer
+from dpfedge.stage.llm.tokenizer import Detokeniser, Library, Tokenizer
+from dpfedge.vocabulary import Vocabulary
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
@@ -21,7 +23,7 @@ def piecewise(detokeniser: Detokeniser, tokens: list[int]) -> list[str]:
 
 def test_detokeniser__characters_spread_over_tokens(assets: dict[str, bytes]) -> None:
     """Each byte is a token here; no delta shows half a character."""
-    tokenizer = Tokenizer(assets["tokenizer.json"])
+    tokenizer = Tokenizer(Library(assets["tokenizer.json"]))
     text = "🚗 日本 👨‍👩‍👧 ü"
     deltas = piecewise(tokenizer.detokeniser(), tokenizer.encode(text))
     assert "".join(deltas) == text
@@ -43,7 +45,7 @@ def test_detokeniser__spaces_of_pieces_stay(tokens: list[int]) -> None:
 
 def test_tokenizer__special_tokens_are_known(assets: dict[str, bytes]) -> None:
     """Their texts become tokens, and they are no text when decoded."""
-    tokenizer = Tokenizer(assets["tokenizer.json"])
+    tokenizer = Tokenizer(Library(assets["tokenizer.json"]))
     assert tokenizer.specials == {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2}
     tokens = tokenizer.encode("<|im_start|>user")
     assert tokens[0] == 1
@@ -53,18 +55,19 @@ def test_tokenizer__special_tokens_are_known(assets: dict[str, bytes]) -> None:
 def test_tokenizer__file_that_is_none() -> None:
     """The asset is named."""
     with pytest.raises(ModelError, match=r"tokenizer\.json cannot be read"):
-        Tokenizer(b"{}")
+        Tokenizer(Library(b"{}"))
 
 
-def _toy() -> Tokenizer:
+def _toy_json() -> bytes:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {text: index for index, text in enumerate([*SPECIALS, *alphabet])}
     inner = Inner(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens(list(SPECIALS))
-    inner.add_tokens([" it", " is", "é", "日本"] + [f" w{index}" for index in range(10)])
-    return Tokenizer(inner.to_str().encode())
+    inner.add_tokens([AddedToken(text, normalized=False) for text in (" it", " is", "é", "日本")])
+    inner.add_tokens([AddedToken(f" w{index}", normalized=False) for index in range(10)])
+    return inner.to_str().encode()
 
 
 def _spaced() -> Tokenizer:
@@ -73,8 +76,20 @@ def _spaced() -> Tokenizer:
     inner = Inner(models.BPE(vocab={piece: index for index, piece in enumerate(pieces)}, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.Metaspace()
     inner.decoder = decoders.Metaspace()
-    return Tokenizer(inner.to_str().encode())
+    return Tokenizer(Library(inner.to_str().encode()))
 
 
-_TOY = _toy()
+_TOY = Tokenizer(Library(_toy_json()))
 _SPACED = _spaced()
+
+
+@given(st.text(max_size=40), st.lists(st.integers(0, 258 + 12), max_size=40))
+def test_tokenizer__on_tables_as_by_the_library(text: str, tokens: list[int]) -> None:
+    """Whatever is said, and whatever the model says."""
+    assert _TABLED.encode(text) == _TOY.encode(text)
+    assert _TABLED.decode(tokens) == _TOY.decode(tokens)
+    assert piecewise(_TABLED.detokeniser(), tokens) == piecewise(_TOY.detokeniser(), tokens)
+    assert (_TABLED.specials, _TABLED.size) == (_TOY.specials, _TOY.size)
+
+
+_TABLED = Tokenizer(Vocabulary(tables(_toy_json())))
