@@ -67,7 +67,8 @@ class VoiceStage:
 
     def warm(self) -> None:
         """Begin a word into nothing: with its first chunk every graph has run, and later ones keep nothing more."""
-        samples = next(self._chunks("Ready.", 1.0, self._config.first_frames))
+        chunks = self._chunks("Ready.", 1.0, self._config.first_frames)
+        samples = next(chunks)  # valid as long as what made them
         write_pcm(samples, self._config.gain, self._scratch, np.empty(samples.size, np.int16))
 
     def facts(self) -> Mapping[str, Any]:

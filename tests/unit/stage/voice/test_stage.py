@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dpfedge.backend.api import Budget
 from dpfedge.errors import InputError, ModelError, RunCancelled
 from dpfedge.stage.api import Kind, Mode, Wait
 from dpfedge.stage.voice import VoiceStage
+from dpfedge.stage.voice import stage as module
 
 pytest.importorskip("piper")
 
@@ -24,6 +26,24 @@ def stage(request: Any, graphs: Any, card: Any, driver: Any) -> VoiceStage:
     stage = VoiceStage(model, {}, Budget())
     stage.warm()
     return stage
+
+
+def test_warm__one_chunk_while_it_is_valid(stage: VoiceStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every graph runs with the first; what made it is not given up before it is read."""
+    seen: list[Any] = []
+
+    def chunks(*_: Any) -> Iterator[Any]:
+        samples = np.ones(8, np.float32)
+        try:
+            yield samples
+            seen.append("a second one")
+        finally:
+            samples[:] = 0
+
+    monkeypatch.setattr(stage, "_chunks", chunks)
+    monkeypatch.setattr(module, "write_pcm", lambda samples, *_: seen.append(samples.tolist()))
+    stage.warm()
+    assert seen == [[1.0] * 8]
 
 
 def test_facts__name_the_voice(stage: VoiceStage) -> None:
