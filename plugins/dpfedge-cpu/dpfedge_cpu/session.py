@@ -121,7 +121,8 @@ def graph_options(graph: GraphView, budget: Budget) -> onnxruntime.SessionOption
     """The options of a session over `graph`: those all share, the graph's own, and its weights where they lie."""
     options = session_options(budget)
     if _DOMAIN in bytes(graph.code):
-        register(options)
+        with mapped_errors(f"graph {graph.name}"):
+            register(options)
     for key, value in graph.options.get("session", {}).items():
         options.add_session_config_entry(key, value)
     # a graph may name only the package's sections: without this it could read files of the working directory

@@ -3,8 +3,8 @@
  * Products of float activations with a matrix in blocks of 4- or 8-bit codes, read where and as the package has it.
  *
  * Activations are rounded to 16 bits per block of 32 and multiplied in integers: as fast as 8 bits where memory is what
- * a step waits for, 256 times finer, and exact on CPUs whose 8-bit products saturate. Nothing is packed, allocated or
- * written but the results.
+ * a step waits for, 256 times finer, and exact on CPUs whose 8-bit products saturate. Of the matrix nothing is packed or
+ * copied.
  */
 #ifndef DPF_BLOCKS_H
 #define DPF_BLOCKS_H
@@ -34,7 +34,7 @@ typedef struct {
     bool fine;     /* of 8 bits without ends: a scale for every 16 elements, [outputs, 2·blocks] */
 } dpf_matrix;
 
-/* Rounded activations of `tokens` rows; element 32b + i of a row = scale·word. */
+/* Rounded activations of `tokens` rows; element 32b + i of a row = scale·word. neon.h places them in its own way. */
 typedef struct {
     int16_t *words; /* [tokens, chunks, vectors, 32]: word w of vector v of a chunk is its element w·vectors + v */
     float *scales;  /* [tokens, chunks, 16]: of the block that each 32-bit sum of the chunk belongs to; 0 behind the last */
@@ -45,8 +45,9 @@ typedef struct {
 /* What one kind of CPU does. Rows of x and y are `columns` and `outputs` floats. */
 typedef struct {
     const char *name;
-    /* Rows `first` to `last` of x into `to`; `share` is what sums are multiplied by. A row with an infinity or a NaN
-     * has a scale that is not a number there, and so does every result. */
+    /* Rows `first` to `last` of x into `to`; `share` is what sums are multiplied by. A row with an infinity or a
+     * NaN, or with a block whose sum is too large for a float, has a scale that is not a number there, and so are all its
+     * results; blocks of values under 1.1e-34 are rounded to 0. */
     void (*round)(const float *x, size_t columns, unsigned bits, float share, const dpf_rounded *to, size_t first, size_t last);
     /* y[token, output] of the outputs from `first` to `last`, of every token; each in an order of its own sums only. */
     void (*multiply)(const dpf_matrix *matrix, const dpf_rounded *by, size_t first, size_t last, float *y);

@@ -4,6 +4,7 @@
  *
  * Inputs: x f32[…, 32·blocks]; codes u8[outputs, blocks, 4·bits]; scales and, optional, ends f16 or f32 [outputs, blocks];
  * bias f32[outputs], optional. Of 8 bits without ends scales may be [outputs, 2·blocks], one for every 16 elements.
+ * All but x are constants, read where the session has them.
  * Attributes: bits 4 or 8; centre, what codes of 4 bits are less than they say: then ends are −centre·scale.
  */
 #include <limits.h>

@@ -13,7 +13,7 @@
 #define DPF_INLINE static inline __attribute__((always_inline))
 #define DPF_LARGEST 32767.0f
 
-/* Σx and the largest |x| of one block; the largest leaves NaNs out, the sum does not. */
+/* Σx and the largest |x| of one block; of a block with a NaN the sum is one, and the largest may be. */
 DPF_INLINE float dpf_look(const float *x, float *largest) {
     float high[DPF_LANES], sum[DPF_LANES];
     for (int i = 0; i < DPF_LANES; i++) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from dpfedge.backend.api import Budget
 from dpfedge.errors import BackendError, Unavailable
 
 PLUGIN = Path(__file__).parents[4] / "plugins" / "dpfedge-cpu"
-FORMS = ("avx512-vnni", "avx2", "neon-dotprod", "neon", "plain")
+FORMS = ("avx512-vnni", "avx2", "dotprod", "neon", "plain")
 Array = np.ndarray[Any, Any]
 
 
@@ -60,6 +61,14 @@ def forms() -> Iterator[Any]:
 
 
 FOUND = tuple(forms())
+
+
+def test_forms__are_all_tried() -> None:
+    """One under another name would be left out of every test here in silence; plain C is for each CPU."""
+    told = [re.findall(r'^const dpf_blocks_form \w+ = {"([^"]+)"', path.read_text(), re.MULTILINE) for path in
+            (PLUGIN / "kernels").glob("*.c")]  # fmt: skip
+    assert sorted(name for names in told for name in names) == sorted(FORMS)
+    assert FOUND[-1].id == "plain"
 
 
 def made(rng: np.random.Generator, outputs: int, blocks: int, bits: int, *, halves: bool) -> tuple[Array, Array, Array]:

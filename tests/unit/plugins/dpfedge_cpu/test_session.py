@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from dpfedge_cpu import CpuBackend, dpfedge_register_backends
-from dpfedge_cpu.session import CpuExecutable, session_options
+from dpfedge_cpu.session import CpuExecutable, open_session, session_options
 from made_graphs import SECTION, loaded, lowered, view
 
 from dpfedge.backend.api import Budget, GraphView
@@ -232,6 +232,16 @@ def test_load__damaged_graph() -> None:
 
     with pytest.raises(BackendError):
         backend.load(broken, backend.devices(Path("/"))[0], Budget())
+
+
+def test_load__operators_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A compiled part for another machine: the graph that needs it is named."""
+    (tmp_path / "kernels.so").write_bytes(b"not for here")
+    monkeypatch.setattr("dpfedge_cpu.kernels.library", lambda: tmp_path / "kernels.so")
+    given = GraphView("g", memoryview(b"dpfedge.cpu"), (), (), {})
+    with pytest.raises(BackendError, match=r"kernels\.so") as found:
+        open_session(given, Budget())
+    assert found.value.where == "graph g"
 
 
 @pytest.mark.parametrize("others", [{}, {"weights.other": memoryview(bytes(64))}])
