@@ -8,6 +8,7 @@ cancelled, and never more than two of them are in the queue. It knows no graph a
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import time
@@ -23,11 +24,11 @@ from dpfedge_opencl.runtime import Runtime
 __all__ = ["Batch", "Call", "Stream"]
 
 _WINDOW_S = 1e-3
-_FEWEST, _MOST = 4, 64
+_USUAL, _MOST = 4, 64  # kernels of a window: before any was timed, and at most
 _GLANCES = 100
 _LONG = 4  # a window that took longer so often in a row is not looked at any more
 _STATUS = (ctypes.c_uint(0x11D3), ctypes.c_size_t(4))  # CL_EVENT_COMMAND_EXECUTION_STATUS
-_MEASURED = 4  # the first runs; the very first one compiles
+_MEASURED = 4  # runs, behind the one that compiles
 Call = tuple[Any, ...]
 """Arguments of clEnqueueNDRangeKernel."""
 _lost: list[object] = []  # the driver may still call back into what it hung on
@@ -70,6 +71,7 @@ class Batch:
     ) -> None:  # fmt: skip
         self._calls, self._nodes = tuple(calls), tuple(nodes)
         self._size = 0
+        self._timed, self._least = 0, math.inf
         self._launched = set() if launched is None else launched
         self._kinds = frozenset(kind for kind in kinds if kind[1] is not None)
         self.ran = bool(kinds) and self._kinds == kinds and self._launched >= kinds
@@ -84,6 +86,18 @@ class Batch:
         if not self.ran:
             self.ran = True
             self._launched |= self._kinds
+
+    def took(self, seconds: float) -> None:
+        """How long a run was that compiled nothing."""
+        if self._timed < _MEASURED:
+            self._timed += 1
+            self._least = min(self._least, seconds)
+
+    def size(self, usual: int) -> int:
+        """Calls of a window, such that each takes about a millisecond; `usual` where nothing was timed."""
+        if not self._timed:
+            return usual
+        return min(_MOST, -(-len(self._calls) // max(1, round(self._least / _WINDOW_S))))
 
     def windows(self, size: int) -> tuple[Window, ...]:
         """The calls in windows of `size`."""
@@ -121,7 +135,7 @@ class Stream:
         self.handle = ctypes.c_void_p(self._queue.value)
         self._signal = _Signal()
         self._seconds = self._patience = hang_seconds()
-        self._size, self._measured = _FEWEST, 0
+        self._usual = _USUAL
         self._ran = False
         self.cancelled = False
         self._broken: BackendError | None = None
@@ -141,14 +155,13 @@ class Stream:
             raise
         self.check_cancelled()
         batch.done()
-        if self._measured < _MEASURED and len(batch) > _FEWEST:
-            self._measured += 1
-            each = (time.perf_counter() - started) / len(batch)
-            self._size = min(_MOST, max(_FEWEST, round(_WINDOW_S / each)))
+        if self._ran:
+            batch.took(time.perf_counter() - started)
+            self._usual = batch.size(self._usual)
 
     def _launch(self, batch: Batch) -> None:
         """The windows, for the first time in a thread of their own: drivers do most then, and enqueueing may hang."""
-        work = batch.windows(self._size)
+        work = batch.windows(batch.size(self._usual))
         if batch.ran:
             self._run(work)
             return
