@@ -10,8 +10,10 @@ import pytest
 
 from dpfedge.compiler.importer.gguf import open_gguf
 from dpfedge.compiler.tokenizer import tokenizer_json
+from dpfedge.compiler.vocabulary import tables
 from dpfedge.models import cached, pull
-from dpfedge.stage.llm.tokenizer import Tokenizer
+from dpfedge.stage.llm.tokenizer import Library, Tokenizer
+from dpfedge.vocabulary import Vocabulary
 
 MODEL = "smollm2-135m-instruct-q4_1"
 GOLDEN = Path(__file__).parents[1] / "golden" / "decoders" / "smollm2_tokens.json"
@@ -20,9 +22,9 @@ pytestmark = pytest.mark.skipif(not cached(MODEL), reason="`dpfedge models pull`
 
 
 def test_tokenizer__ids_of_llama_cpp() -> None:
-    """Prose, code, scripts, special tokens and odd white space: every id is llama.cpp's (its server's `/tokenize`)."""
+    """By the library and on tables: prose, code, scripts, special tokens and odd white space, as its `/tokenize` says."""
     with open_gguf(pull(MODEL).path("SmolLM2-135M-Instruct.Q4_1.gguf")) as gguf:
-        tokenizer = Tokenizer(tokenizer_json(gguf))
-    wrong = [text for text, ids in json.loads(GOLDEN.read_text()) if tokenizer.encode(text) != ids]
-
-    assert wrong == []
+        data = tokenizer_json(gguf)
+    for engine in (Library(data), Vocabulary(tables(data))):
+        tokenizer = Tokenizer(engine)
+        assert [text for text, ids in json.loads(GOLDEN.read_text()) if tokenizer.encode(text) != ids] == []
