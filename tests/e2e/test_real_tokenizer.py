@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not cached(MODEL), reason="`dpfedge models pull`
 
 
 def test_tokenizer__ids_of_llama_cpp() -> None:
-    """By the library and on tables: prose, code, scripts, special tokens and odd white space, as its `/tokenize` says."""
+    """By the library and on tables; prose, code, scripts, special tokens, odd white space, as its `/tokenize` says."""
     with open_gguf(pull(MODEL).path("SmolLM2-135M-Instruct.Q4_1.gguf")) as gguf:
         data = tokenizer_json(gguf)
     for engine in (Library(data), Vocabulary(tables(data))):
