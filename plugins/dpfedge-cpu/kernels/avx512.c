@@ -224,16 +224,17 @@ static void multiply(const dpf_matrix *m, const dpf_rounded *a, size_t first, si
     if (m->bits == 8 && m->fine && !m->halves) every(m, (kind){2, 2, false}, a, first, last, y);
 }
 
-/* One block of x into its words of a chunk's `vectors`, and its scale into as many lanes; Σx comes back. */
+/* One block of x into its words of a chunk's `vectors`, and its scale into as many lanes; Σscale·word comes back. */
 DPF_INLINE float round_block(const float *x, const unsigned vectors, int16_t *words, float *scales) {
     const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + DPF_LANES);
-    const float sum = _mm512_reduce_add_ps(_mm512_add_ps(low, high));
-    const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(low), _mm512_abs_ps(high)));
+    const __m512i a = _mm512_castps_si512(_mm512_abs_ps(low)), b = _mm512_castps_si512(_mm512_abs_ps(high));
+    const float largest = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(_mm512_reduce_max_epi32(_mm512_max_epi32(a, b)))));
     const __m512 factor = _mm512_set1_ps(dpf_factor(largest));
     const __m256i first = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(low, factor)));
     const __m256i second = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(high, factor)));
     const __m512i rounded = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
-    const __m512 scale = _mm512_set1_ps(dpf_scale(largest, sum));
+    const __m512 scale = _mm512_set1_ps(dpf_scale(largest));
+    const int total = _mm512_reduce_add_epi32(_mm512_madd_epi16(rounded, _mm512_set1_epi16(1)));
     if (vectors == 4) {
         const __m512i order = _mm512_loadu_si512(by_four);
         const __m512i sorted = _mm512_permutexvar_epi16(order, rounded);
@@ -248,7 +249,7 @@ DPF_INLINE float round_block(const float *x, const unsigned vectors, int16_t *wo
         _mm256_storeu_si256((__m256i *)(void *)(words + DPF_WORDS), _mm512_extracti64x4_epi64(sorted, 1));
         _mm256_storeu_ps(scales, _mm512_castps512_ps256(scale));
     }
-    return sum;
+    return _mm512_cvtss_f32(scale) * (float)total;
 }
 
 static void round_rows(const float *x, size_t columns, unsigned bits, float share, const dpf_rounded *to, size_t first, size_t last) {

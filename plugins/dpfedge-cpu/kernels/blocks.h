@@ -38,16 +38,15 @@ typedef struct {
 typedef struct {
     int16_t *words; /* [tokens, chunks, vectors, 32]: word w of vector v of a chunk is its element w·vectors + v */
     float *scales;  /* [tokens, chunks, 16]: of the block that each 32-bit sum of the chunk belongs to; 0 behind the last */
-    float *sums;    /* [tokens, ends]: of each block before rounding, times what the matrix' ends count; 0 behind the last */
+    float *sums;    /* [tokens, ends]: of each block as rounded, times what the matrix' ends count; 0 behind the last */
     size_t tokens, chunks, ends;
 } dpf_rounded;
 
 /* What one kind of CPU does. Rows of x and y are `columns` and `outputs` floats. */
 typedef struct {
     const char *name;
-    /* Rows `first` to `last` of x into `to`; `share` is what sums are multiplied by. A row with an infinity or a
-     * NaN, or with a block whose sum is too large for a float, has a scale that is not a number there, and so are all its
-     * results; blocks of values under 1.1e-34 are rounded to 0. */
+    /* Rows `first` to `last` of x into `to`; `share` is what sums are multiplied by. A row with an infinity or a NaN
+     * has a scale that is not a number there, and so are all its results; blocks of values under 1.1e-34 are rounded to 0. */
     void (*round)(const float *x, size_t columns, unsigned bits, float share, const dpf_rounded *to, size_t first, size_t last);
     /* y[token, output] of the outputs from `first` to `last`, of every token; each in an order of its own sums only. */
     void (*multiply)(const dpf_matrix *matrix, const dpf_rounded *by, size_t first, size_t last, float *y);

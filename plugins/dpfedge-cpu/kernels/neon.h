@@ -153,17 +153,11 @@ DPF_INLINE void dpf_multiply(dpf_unpack *unpack, dpf_product *product, const dpf
     if (m->bits == 8 && m->fine) dpf_by_type(unpack, product, 8, 2, false, m, a, first, last, y);
 }
 
-/* Σx and the largest |x| of one block, in the order of dpf_look. */
-DPF_INLINE float dpf_neon_look(const float32x4_t *x, float *largest) {
-    float32x4_t sum[4], high[4];
-    for (int i = 0; i < 4; i++) {
-        sum[i] = vaddq_f32(x[i], x[i + 4]);
-        high[i] = vmaxnmq_f32(vabsq_f32(x[i]), vabsq_f32(x[i + 4]));
-    }
-    const float32x4_t four = vaddq_f32(vaddq_f32(sum[0], sum[2]), vaddq_f32(sum[1], sum[3]));
-    const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
-    *largest = vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(high[0], high[2]), vmaxnmq_f32(high[1], high[3])));
-    return vpadds_f32(two);
+/* What dpf_largest says. */
+DPF_INLINE float dpf_neon_largest(const float32x4_t *x) {
+    uint32x4_t high = vreinterpretq_u32_f32(vabsq_f32(x[0]));
+    for (int i = 1; i < 8; i++) high = vmaxq_u32(high, vreinterpretq_u32_f32(vabsq_f32(x[i])));
+    return vgetq_lane_f32(vreinterpretq_f32_u32(vdupq_n_u32(vmaxvq_u32(high))), 0);
 }
 
 /* Eight values as words. */
@@ -172,18 +166,19 @@ DPF_INLINE int16x8_t dpf_words(float32x4_t low, float32x4_t high, float factor) 
     return vqmovn_high_s32(vqmovn_s32(first), second);
 }
 
-/* One block of x; Σx comes back. */
+/* One block of x; Σscale·word comes back. */
 DPF_INLINE float dpf_neon_block(dpf_keep *keep, const unsigned bits, const float *x, uint8_t *words, float *scale) {
     float32x4_t values[8];
     int16x8_t w[DPF_PARTS];
-    float largest;
     for (int i = 0; i < 8; i++) values[i] = vld1q_f32(x + 4 * i);
-    const float sum = dpf_neon_look(values, &largest), factor = dpf_factor(largest);
+    const float largest = dpf_neon_largest(values), factor = dpf_factor(largest);
     for (int i = 0; i < DPF_PARTS; i++) w[i] = dpf_words(values[2 * i], values[2 * i + 1], factor);
     const int16x8_t by_half[DPF_PARTS] = {vuzp1q_s16(w[0], w[1]), vuzp1q_s16(w[2], w[3]), vuzp2q_s16(w[0], w[1]), vuzp2q_s16(w[2], w[3])};
-    scale[0] = dpf_scale(largest, sum);
+    scale[0] = dpf_scale(largest);
+    int32_t total = 0;
+    for (int i = 0; i < DPF_PARTS; i++) total += vaddlvq_s16(w[i]);
     keep(bits, bits == 4 ? by_half : w, words, scale);
-    return sum;
+    return scale[0] * (float)total;
 }
 
 /* All of `round` in a form. */

@@ -13,22 +13,17 @@
 #define DPF_INLINE static inline __attribute__((always_inline))
 #define DPF_LARGEST 32767.0f
 
-/* Σx and the largest |x| of one block; of a block with a NaN the sum is one, and the largest may be. */
-DPF_INLINE float dpf_look(const float *x, float *largest) {
-    float high[DPF_LANES], sum[DPF_LANES];
-    for (int i = 0; i < DPF_LANES; i++) {
-        const float a = fabsf(x[i]), b = fabsf(x[i + DPF_LANES]);
-        high[i] = a > b ? a : b;
-        sum[i] = x[i] + x[i + DPF_LANES];
+/* The largest |x| of one block; a NaN where one is among them: its bits are larger than those of any number. */
+DPF_INLINE float dpf_largest(const float *x) {
+    uint32_t high[DPF_BLOCK];
+    float largest;
+    memcpy(high, x, sizeof high);
+    for (int i = 0; i < DPF_BLOCK; i++) high[i] &= 0x7fffffff;
+    for (int width = DPF_BLOCK / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++) high[i] = high[i] > high[i + width] ? high[i] : high[i + width];
     }
-    for (int width = DPF_LANES / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; i++) {
-            high[i] = high[i] > high[i + width] ? high[i] : high[i + width];
-            sum[i] += sum[i + width];
-        }
-    }
-    *largest = high[0];
-    return sum[0];
+    memcpy(&largest, high, sizeof largest);
+    return largest;
 }
 
 /* What values up to `largest` are multiplied by to be words; of values too small to have one nothing is left. */
@@ -38,27 +33,27 @@ DPF_INLINE float dpf_factor(float largest) {
 }
 
 /* What a word of 1 means; not a number where one of the values is none, or is infinite. */
-DPF_INLINE float dpf_scale(float largest, float sum) {
-    return largest / DPF_LARGEST + (sum - sum);
+DPF_INLINE float dpf_scale(float largest) {
+    return largest / DPF_LARGEST + (largest - largest);
 }
 
-/* One block of x into its words of a chunk's `vectors`, and its scale into as many lanes; Σx comes back. */
+/* One block of x into its words of a chunk's `vectors`, and its scale into as many lanes; Σscale·word comes back. */
 DPF_INLINE float dpf_round_block(const float *x, const unsigned vectors, int16_t *words, float *scales) {
-    float largest;
-    const float sum = dpf_look(x, &largest);
-    const float factor = dpf_factor(largest);
+    const float largest = dpf_largest(x), factor = dpf_factor(largest);
     int16_t rounded[DPF_BLOCK];
+    int32_t total = 0;
     for (int i = 0; i < DPF_BLOCK; i++) {
         float value = x[i] * factor;
         value = value == value ? value + (value < 0 ? -0.5f : 0.5f) : 0;
         rounded[i] = (int16_t)(int32_t)value;
     }
+    for (int i = 0; i < DPF_BLOCK; i++) total += rounded[i];
     for (unsigned v = 0; v < vectors; v++) {
         for (unsigned w = 0; w < DPF_BLOCK / vectors; w++) words[v * DPF_WORDS + w] = rounded[w * vectors + v];
     }
-    const float scale = dpf_scale(largest, sum);
+    const float scale = dpf_scale(largest);
     for (unsigned lane = 0; lane < DPF_LANES / vectors; lane++) scales[lane] = scale;
-    return sum;
+    return scale * (float)total;
 }
 
 /* Rounds the row of one token with `block`, a function like dpf_round_block. */
