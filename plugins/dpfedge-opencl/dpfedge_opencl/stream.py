@@ -71,7 +71,7 @@ class Batch:
     ) -> None:  # fmt: skip
         self._calls, self._nodes = tuple(calls), tuple(nodes)
         self._size = 0
-        self._timed, self._least = 0, math.inf
+        self._timed, self._least, self._wanted = 0, math.inf, 0
         self._launched = set() if launched is None else launched
         self._kinds = frozenset(kind for kind in kinds if kind[1] is not None)
         self.ran = bool(kinds) and self._kinds == kinds and self._launched >= kinds
@@ -89,15 +89,18 @@ class Batch:
 
     def took(self, seconds: float) -> None:
         """How long a run was that compiled nothing."""
-        if self._timed < _MEASURED:
-            self._timed += 1
-            self._least = min(self._least, seconds)
+        self._timed += 1
+        self._least = min(self._least, seconds)
+        self._wanted = min(_MOST, -(-len(self._calls) // max(1, round(self._least / _WINDOW_S))))
+
+    @property
+    def timed(self) -> bool:
+        """Whether enough of its runs were."""
+        return self._timed >= _MEASURED
 
     def size(self, usual: int) -> int:
         """Calls of a window, such that each takes about a millisecond; `usual` where nothing was timed."""
-        if not self._timed:
-            return usual
-        return min(_MOST, -(-len(self._calls) // max(1, round(self._least / _WINDOW_S))))
+        return self._wanted or usual
 
     def windows(self, size: int) -> tuple[Window, ...]:
         """The calls in windows of `size`."""
@@ -155,7 +158,7 @@ class Stream:
             raise
         self.check_cancelled()
         batch.done()
-        if self._ran:
+        if self._ran and not batch.timed:
             batch.took(time.perf_counter() - started)
             self._usual = batch.size(self._usual)
 
