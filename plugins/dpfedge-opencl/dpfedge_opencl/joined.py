@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One program that holds several kernels and runs a list of their launches one behind the other, in one item.
+"""One program that holds several kernels and runs a list of their launches one behind the other, in one launch.
 
-A launch costs a CPU's driver some microseconds, and as much again to wake a second thread, which is more than a small
-kernel takes. The text of each kernel becomes a function here, with its names made its own; what is launched with which
-arguments stands in a table in memory, so that a program serves every plan that has these kernels or fewer.
+A launch costs a CPU's driver some microseconds, and more to wake a second thread, which sleeps between launches. The
+text of each kernel becomes a function here, with its names made its own; what is launched with which arguments stands
+in a table in memory, so that a program serves every plan that has these kernels or fewer.
+
+The launch's groups share the work: the items of all launches of the list are parted into tickets with numbers that go
+through, and a group takes the next one once all tickets of the launches before are done. Nobody waits for a group that
+does not run: one alone, or one that comes late, is as right as all of them side by side.
 
 It knows no operator. Kernels ask for nothing of an item but `get_global_id`.
 """
@@ -20,7 +24,7 @@ import numpy as np
 from dpfedge_opencl.ops.source import OPTIONS
 from dpfedge_opencl.plan import Kernel, Launch, Scalar, Tensor
 
-__all__ = ["Joined", "digest", "signature", "words"]
+__all__ = ["HEAD", "STATE", "Joined", "digest", "signature", "words"]
 
 _ENTRY = "joined"
 _MARK = "// holds "
@@ -32,8 +36,14 @@ _FUNCTION = re.compile(
     r"^(?:static|inline|INNER) [^(;=]*?(?:__attribute__\(\(\w+\)\) [^(;=]*?)?(?!__attribute__)\b(\w+)\(", re.MULTILINE
 )
 _KERNEL = re.compile(r"__kernel\s+void\s+(\w+)\s*\(")
-HEAD = 5
-"""Words of a launch in the table before its arguments: number of the kernel, words in all, three sizes."""
+HEAD = 7
+"""Words of a launch in the table before its arguments: number of the kernel, words in all, three sizes, its first
+ticket, items of a ticket."""
+_LOOKS = 1 << 16
+"""How often a group looks whether it can go on: some 50 µs."""
+STATE = 48
+"""Words before the first launch of a list: the next ticket, how many are done, how many groups are; each in a line of
+the cache of its own. All are zero between runs."""
 
 
 def signature(launch: Launch) -> str:
@@ -92,7 +102,7 @@ def _case(number: int, kinds: str) -> str:
     for kind in kinds:
         given += _read(kind, at)
         at += _WORDS[kind]
-    return f"case {number}: EACH f{number}({', '.join(given)}); break;\n"
+    return f"case {number}: EACH f{number}({', '.join(given)}); }} break;\n"
 
 
 def _read(kind: str, at: int) -> list[str]:
@@ -111,24 +121,46 @@ def _dispatch(cases: Sequence[str], memories: int) -> str:
     given = ", ".join(f"__global uchar *m{index}, const ulong a{index}" for index in range(memories))
     places = ", ".join(f"m{index} + a{index}" for index in range(memories))
     return f"""
-#define EACH for (uint z = 0; z < t[4]; z++) for (uint y = 0; y < t[3]; y++) for (uint x = 0; x < t[2]; x++)
-__kernel void {_ENTRY}(__global uchar *table, const ulong table_at, const uint first, const uint count,
+#define EACH                                                      \\
+    for (uint item = begin; item < end; item++, x++) {{            \\
+        if (x == t[2]) x = 0, y++;                                \\
+        if (y == t[3]) y = 0, z++;
+__kernel void {_ENTRY}(__global uchar *table, const ulong table_at, const uint first, const uint tickets,
                        {given}) {{
     __global uchar *m[{memories}] = {{{places}}};
-    __global const uint *t = (__global const uint *)(table + table_at) + first;
-    for (uint i = 0; i < count; i++) {{
+    volatile __global uint *next = (volatile __global uint *)(table + table_at) + first, *done = next + 16;
+    __global const uint *t = (__global const uint *)(table + table_at) + first + {STATE};
+    uint seen = 0;
+    for (;;) {{
+        const uint ticket = *next;
+        if (ticket >= tickets) break;
+        uint items = t[2] * t[3] * t[4];
+        while ((ticket - t[5]) * t[6] >= items) {{
+            t += t[1];
+            items = t[2] * t[3] * t[4];
+        }}
+        uint looks = 0;
+        while (*done < t[5] && looks < {_LOOKS}) looks++;
+        if (looks == {_LOOKS}) break; // a group that holds a ticket does the rest, and has this core if it lost its own
+        if (atomic_cmpxchg(next, ticket, ticket + 1) != ticket) continue;
+        if (t[5] != seen) atomic_add(done, 0u); // what was done before is seen from here on
+        seen = t[5];
+        const uint begin = (ticket - t[5]) * t[6], end = begin + t[6] < items ? begin + t[6] : items;
+        uint x = begin % t[2], y = begin / t[2] % t[3], z = begin / t[2] / t[3];
         switch (t[0]) {{
 {"".join(cases)}        }}
-        t += t[1];
+        atomic_inc(done);
     }}
+    if (atomic_inc(next + 32) == get_global_size(0) - 1) next[0] = next[16] = next[32] = 0;
 }}
 """
 
 
-def words(launch: Launch, number: int, places: Sequence[tuple[int, int]]) -> list[int]:
-    """A launch in the table; `places` are (memory, byte offset) of the tensors among its arguments."""
+def words(launch: Launch, number: int, places: Sequence[tuple[int, int]], ticket: int = 0, items: int = 1) -> list[int]:
+    """A launch in the table, from this ticket on, each of so many items; `places` are (memory, byte offset) of the
+    tensors among its arguments."""
     rest = iter(places)
-    found = [number, 0, *launch.global_size, *(1,) * (3 - len(launch.global_size))]
+    found = [number, 0, *launch.global_size, *(1,) * (3 - len(launch.global_size)), ticket, items]
     for one in launch.args:
         if isinstance(one, Tensor):
             memory, offset = next(rest)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches of a plan that are too small for a launch each become one, where the device runs a work-group on one thread.
+"""Launches of a plan become one, where the device runs a work-group on one thread: as many as a millisecond holds.
 
-What is small is said by `Launch.work`, or by the elements of what it computes and reads of what was computed. A plan
-stays what it was in all else.
+How large each is says `Launch.work`, or the elements of what it computes and reads of what was computed. A plan stays
+what it was in all else.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpfedge.backend.api import Array
-from dpfedge_opencl.joined import Joined, digest, signature, words
+from dpfedge_opencl.joined import STATE, Joined, digest, signature, words
 from dpfedge_opencl.ops.api import Facts
 from dpfedge_opencl.plan import CpuCall, Home, Kernel, Launch, Plan, Scalar, Slot, Tensor, Then
 
 __all__ = ["Joiner"]
 
-_SMALL = 1 << 19
-"""Multiplications (or elements) of a launch that a second thread would not shorten by more than waking it takes."""
-_MOST = 1 << 23
-"""The same of all launches in one: about a millisecond, after which a run can be cancelled."""
+_MOST = 1 << 26
+"""Multiplications (or elements) of all launches in one: about a millisecond, after which a run can be cancelled."""
+_TICKET = 1 << 13
+"""The same of what a group takes at once at least: less is done before another group has seen that it is free."""
+_TICKETS = 16
+"""Tickets of a launch for each group at most."""
 _MEMORIES = (8, 16, 32, 60)
 """How many pieces of memory a program's launches may name; a device takes 1024 bytes of arguments at least."""
 _COVERED = 0.75
@@ -39,7 +41,7 @@ class Joiner:
     """Joins the plans of one graph on one device; programs that it knows are used before new ones are made."""
 
     def __init__(self, facts: Facts, known: Sequence[str] = ()) -> None:
-        self._cpu = facts.cpu
+        self._units = facts.compute_units if facts.cpu else 0
         self._programs = [Joined(text) for text in known]
 
     @property
@@ -49,7 +51,7 @@ class Joiner:
 
     def plan(self, plan: Plan, stretch: int = 0) -> Plan:
         """The plan with its small launches joined; it is the stretch of a run with this number."""
-        if not self._cpu:
+        if not self._units:
             return plan
         runs = list(_runs(plan))
         several = [one for one in runs if isinstance(one, list) and len(one) > 1]
@@ -58,7 +60,7 @@ class Joiner:
         if not kernels:
             return replace(plan, then=then)
         most = max(len({_source(plan.slots[name]) for launch in run for name in launch.names}) for run in several)
-        return _Writing(plan, self._program(kernels, most), stretch).plan(runs, then)
+        return _Writing(plan, self._program(kernels, most), stretch, self._units).plan(runs, then)
 
     def _program(self, kernels: Mapping[str, tuple[Kernel, str]], memories: int) -> Joined:
         room = next(count for count in _MEMORIES if count >= memories)
@@ -89,12 +91,12 @@ def _digest(launch: Launch) -> str:
 
 
 def _runs(plan: Plan) -> Iterator[_Run | _Step]:
-    """The steps, with small launches in a row as one."""
+    """The steps, with launches in a row as one."""
     run: _Run = []
     total, sources = 0, set[_Source]()
     for step in plan.steps:
-        work = _SMALL + 1 if isinstance(step, CpuCall) else _work(step, plan.slots)
-        if isinstance(step, CpuCall) or work > _SMALL:
+        work = _MOST + 1 if isinstance(step, CpuCall) else _work(step, plan.slots)
+        if isinstance(step, CpuCall) or work > _MOST:
             yield from (run, step) if run else (step,)
             run, total, sources = [], 0, set()
             continue
@@ -112,7 +114,7 @@ def _work(launch: Launch, slots: Mapping[str, Slot]) -> int:
     """Multiplications of a launch, or the elements it touches where it says nothing; too many where it has groups."""
     alone = launch.local_size is not None and all(size == 1 for size in launch.local_size)
     if not alone or len(launch.names) > _MEMORIES[-1]:
-        return _SMALL + 1
+        return _MOST + 1
     if launch.work:
         return launch.work
     return max((math.prod(slots[name].shape) for name in launch.names if slots[name].home != "weight"), default=0)
@@ -125,8 +127,8 @@ def _source(slot: Slot) -> _Source:
 class _Writing:
     """A plan as it is written anew: steps, and behind its data the table that says what they run."""
 
-    def __init__(self, plan: Plan, program: Joined, stretch: int) -> None:
-        self._plan, self._program, self._stretch = plan, program, stretch
+    def __init__(self, plan: Plan, program: Joined, stretch: int, units: int) -> None:
+        self._plan, self._program, self._stretch, self._units = plan, program, stretch, units
         self._slots = dict(plan.slots)
         self._table: list[int] = []
         self._steps: list[_Step] = []
@@ -163,18 +165,29 @@ class _Writing:
             yield piece
 
     def _join(self, launches: _Run) -> None:
-        slots, program, first = self._plan.slots, self._program, len(self._table)
+        slots, program = self._plan.slots, self._program
+        self._table += [0] * (-len(self._table) % (_ALIGN // 4))
+        first, ticket, groups = len(self._table), 0, 1
+        self._table += [0] * STATE
         sources: dict[_Source, int] = {}
         for launch in launches:
             found = [slots[name] for name in launch.names]
             places = [(sources.setdefault(_source(slot), len(sources)), slot.offset) for slot in found]
-            self._table += words(launch, program.numbers[_digest(launch)], places)
+            items, each = math.prod(launch.global_size), self._each(launch)
+            self._table += words(launch, program.numbers[_digest(launch)], places, ticket, each)
+            ticket, groups = ticket - (-items // each), max(groups, -(-items // each))
         names = [self._whole(source) for source in sources]
         names += names[-1:] * (program.memories - len(names))
-        numbers = (np.uint32(first), np.uint32(len(launches)))
+        numbers = (np.uint32(first), np.uint32(ticket))
         where = f"{launches[0].node} … {launches[-1].node}"
         args: tuple[Tensor | Scalar, ...] = (Tensor(_TABLE), *numbers, *(Tensor(name) for name in names))
-        self._steps.append(Launch(program.kernel, args, (1,), (1,), where))
+        self._steps.append(Launch(program.kernel, args, (min(groups, self._units),), (1,), where))
+
+    def _each(self, launch: Launch) -> int:
+        """Items of a ticket."""
+        items = math.prod(launch.global_size)
+        tickets = min(items, _work(launch, self._plan.slots) // _TICKET, _TICKETS * self._units)
+        return -(-items // max(tickets, 1))
 
     def _whole(self, source: _Source) -> str:
         """A name for all of a piece of memory."""

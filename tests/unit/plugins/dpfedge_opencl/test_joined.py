@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from dpfedge_opencl.joined import HEAD, Joined, digest, signature, words
+from dpfedge_opencl.joined import HEAD, STATE, Joined, digest, signature, words
 from dpfedge_opencl.kernels import Kernels
 from dpfedge_opencl.ops.source import kernel
 from dpfedge_opencl.plan import Kernel, Launch, Plan, Scalar, Slot, Tensor
@@ -48,32 +48,39 @@ def _program(memories: int) -> Joined:
     )
 
 
-def test_joined__runs_each_kernel_for_each_item_with_its_arguments() -> None:
-    """As they run one by one."""
+@pytest.mark.parametrize(("groups", "items"), [(1, 1), (1, 7), (3, 1), (3, 5), (2, 24)])
+def test_joined__runs_each_kernel_for_each_item_with_its_arguments(groups: int, items: int) -> None:
+    """As they run one by one, however many groups share the tickets; and again, as all is as it was before."""
     here, program = runtime(), _program(8)
-    table: list[int] = []
+    table, ticket = [0] * STATE, 0
     for one, places in zip(_launches(), ([(1, 64)], [(1, 64), (0, 0)]), strict=True):
-        table += words(one, program.numbers[digest(one.kernel, signature(one))], places)
+        table += words(one, program.numbers[digest(one.kernel, signature(one))], places, ticket, items)
+        ticket += -(-24 // items)
     data = np.array([0] * 16 + table, np.uint32).tobytes()
     slots = {"table": Slot("plan", 0, "u32", ()), "y": Slot("arena", 0, "f32", ()), "t": Slot("arena", 256, "u8", ())}
     args: tuple[Tensor | Scalar, ...] = (
         Tensor("table"),
         np.uint32(16),
-        np.uint32(2),
+        np.uint32(ticket),
         *(Tensor(name) for name in ["y", "t", *"yyyyyy"]),
     )
-    plan = Plan((Launch(program.kernel, args, (1,), (1,), "both"),), slots, 1024, {}, data=data)
+    plan = Plan((Launch(program.kernel, args, (groups,), (1,), "both"),), slots, 1024, {}, data=data)
     memory, stream = here.memory.allocate(1024), Stream(here, "g")
     prepared = Prepared(plan, here, Kernels(here.native), stream.handle, "g")
     assert prepared.data is not None
     prepared.point_all({("arena", 0): memory.span, ("plan", 0): prepared.data.span})
     (batch,) = prepared.steps
     assert isinstance(batch, Batch)
-    stream.run(batch)
     at = np.arange(24)
     wanted = (at + 2) * 0.5 - 3 + 7 - 2 + 3 - at * 5
-    assert np.array_equal(memory.host()[:96].view(np.float32), wanted.astype(np.float32))
-    memory.release()
+    for _ in range(20):
+        memory.host()[:] = 0
+        memory.release()
+        stream.run(batch)
+        assert np.array_equal(memory.host()[:96].view(np.float32), wanted.astype(np.float32))
+        memory.release()
+    assert not prepared.data.host()[64 : 64 + 4 * STATE].any()
+    prepared.data.release()
 
 
 def test_joined__is_read_back_from_its_text() -> None:
@@ -93,8 +100,8 @@ def test_signature__tells_kinds_of_arguments_apart() -> None:
 
 def test_words__sizes_and_memory() -> None:
     """Axes that a launch lacks have one item; an offset has two words."""
-    found = words(_launches()[1], 9, [(3, 5 << 32 | 6), (4, 0)])
-    assert found == [9, HEAD + 6, 24, 1, 1, 3, 6, 5, 4, 0, 0]
+    found = words(_launches()[1], 9, [(3, 5 << 32 | 6), (4, 0)], 17, 4)
+    assert found == [9, HEAD + 6, 24, 1, 1, 17, 4, 3, 6, 5, 4, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["gemm", "rows", "conv", "lstm"])

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from dpfedge_opencl import joining
+from dpfedge_opencl.joined import STATE
 from dpfedge_opencl.joining import Joiner
 from dpfedge_opencl.plan import CpuCall, Kernel, Launch, Plan, Slot, Tensor
 from made_nodes import FACTS, compare, model, node, port
@@ -22,7 +23,7 @@ def _launch(kind: int = 0, work: int = 1, name: str = "x", local: tuple[int, ...
 
 def _plan(*steps: Launch | CpuCall, **more: object) -> Plan:
     slots = {name: Slot("arena", 64 * at, "f32", (4,)) for at, name in enumerate("xyz")}
-    slots["big"] = Slot("arena", 4096, "f32", (1 << 22,))
+    slots["big"] = Slot("arena", 4096, "f32", (1 << 27,))
     slots["weight"] = Slot("weight", 0, "f32", (1 << 22,), "w")
     return Plan(steps, slots, 1 << 25, {}, **more)  # type: ignore[arg-type]
 
@@ -31,9 +32,9 @@ def _nodes(plan: Plan) -> list[str]:
     return [step.node if isinstance(step, Launch) else "cpu" for step in plan.steps]
 
 
-def test_plan__small_launches_in_a_row_are_one() -> None:
+def test_plan__launches_in_a_row_are_one() -> None:
     """Between two of the CPU's calls, and between those that are large by what they say or touch."""
-    large, touching = _launch(2, work=1 << 24), _launch(3, work=0, name="big")
+    large, touching = _launch(2, work=1 << 27), _launch(3, work=0, name="big")
     steps = (_launch(0), _launch(1), CpuCall(0, ("x",), ("y",)), _launch(0), large, _launch(1), _launch(0), touching)
     made = Joiner(FACTS).plan(_plan(*steps))
     assert _nodes(made) == ["n0 … n1", "cpu", "n0", "n2", "n1 … n0", "n3"]
@@ -68,14 +69,30 @@ def test_plan__a_launch_names_as_much_memory_as_a_kernel_may_have() -> None:
     assert [int(one.args[2]) for one in (first, second)] == [60, 10]  # type: ignore[arg-type]
 
 
+def test_plan__items_are_shared_as_far_as_there_is_work() -> None:
+    """A launch's tickets hold some microseconds each; one that has no more is one ticket, and needs one group."""
+    long = dataclasses.replace(_launch(0, work=1 << 16), global_size=(10, 10))
+    long = dataclasses.replace(long, local_size=(1, 1))
+    (step,) = Joiner(FACTS).plan(_plan(long, _launch(1))).steps
+    assert isinstance(step, Launch)
+    assert step.global_size == (FACTS.compute_units,)
+    made = Joiner(FACTS).plan(_plan(long, _launch(1)))
+    table = np.frombuffer(made.data, np.uint32)[STATE:]
+    assert table[5:7].tolist() == [0, 13]  # 2^16 / 2^13 tickets of 100 items
+    assert table[int(table[1]) + 5 :][:2].tolist() == [8, 1]
+    (step,) = Joiner(FACTS).plan(_plan(_launch(0), _launch(1))).steps
+    assert isinstance(step, Launch)
+    assert step.global_size == (1,)
+
+
 def test_plan__the_table_stands_behind_the_data() -> None:
     """What is written late keeps its place."""
     made = Joiner(FACTS).plan(_plan(_launch(0), _launch(1, name="y"), data=b"12345"))
     slot = made.slots["joined#table"]
     assert (slot.home, slot.offset, made.data[:5]) == ("plan", 64, b"12345")
-    table = np.frombuffer(made.data[64:], np.uint32)
-    assert table[[1, 9]].tolist() == [8, 8]
-    assert table[[5, 6, 13, 14]].tolist() == [0, 0, 0, 64]
+    table = np.frombuffer(made.data[64:], np.uint32)[STATE:]
+    assert table[[1, 11]].tolist() == [10, 10]
+    assert table[[7, 8, 17, 18]].tolist() == [0, 0, 0, 64]
 
 
 def test_plan__a_program_serves_every_plan_that_has_its_kernels() -> None:
