@@ -6,7 +6,11 @@
  */
 #include "dpf/table.h"
 
-enum { INDEX_BITS = 10, FRACTION_BITS = 40 };
+enum { INDEX_BITS = 10, FRACTION_BITS = 40, ROWS = 16, CHUNK = 1024 };
+
+/* Eight owners at once; a compiler makes of them what its machine has. */
+typedef uint16_t __attribute__((vector_size(16), aligned(2), may_alias)) eight;
+typedef uint64_t __attribute__((vector_size(16))) two;
 
 /* A candidate for one slot. */
 typedef struct bid {
@@ -233,26 +237,57 @@ static bool lose_slot(dpf_table *table, uint32_t slot, uint32_t index) {
     return table->slots[slot] != index;
 }
 
-/* Whether one of four owners, a word of them, is that one: the zero-byte test of Mycroft (1987), of 16 bits. */
-static bool among(uint64_t four, uint64_t one) {
-    uint64_t differ = four ^ one;
-    return ((differ - UINT64_C(0x0001000100010001)) & ~differ & UINT64_C(0x8000800080008000)) != 0u;
+/* Which of the rows of eight owners are that one: bit `row` of each lane. */
+static inline two where(const uint16_t *owners, uint32_t rows, uint16_t one) {
+    const eight wanted = {one, one, one, one, one, one, one, one};
+    eight found = {0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u}, bit = {1u, 1u, 1u, 1u, 1u, 1u, 1u, 1u};
+    for (uint32_t row = 0u; row < rows; row++) {
+        found |= (eight)(*(const eight *)(const void *)(owners + 8u * row) == wanted) & bit;
+        bit += bit;
+    }
+    return (two)found;
 }
 
-static uint64_t four_of(const uint16_t *owners) {
-    return *(const dpf_any64 *)(const void *)owners;
+/* Writes the place of the lowest of these bits, if there is one, and takes it away; how many places there are then. */
+static inline uint32_t append(uint16_t *places, uint32_t count, uint32_t from, uint64_t *bits) {
+    const uint32_t turned = (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) ? 3u : 0u; /* lanes of a word, first one highest */
+    uint32_t at = (uint32_t)__builtin_ctzll(*bits | (UINT64_C(1) << 63u));
+    places[count] = (uint16_t)(from + 8u * (at & 15u) + ((at >> 4u) ^ turned));
+    count += (*bits != 0u) ? 1u : 0u;
+    *bits &= *bits - 1u;
+    return count;
+}
+
+/* Where among `nslots` owners, at most CHUNK, that one is; how often. There is room for one place more than are found. Of
+ * 64 owners two or fewer are the same one mostly: these are taken without a branch, which would be guessed wrong often. */
+static uint32_t find(const uint16_t *owners, uint32_t nslots, uint32_t one, uint16_t *places) {
+    uint32_t rows = (nslots < 8u * (uint32_t)ROWS) ? nslots / 8u : (uint32_t)ROWS, count = 0u;
+    for (uint32_t first = 0u; first < nslots; first += 8u * rows) {
+        two found = where(owners + first, rows, (uint16_t)one);
+        for (uint32_t half = 0u; half < 2u; half++) {
+            uint64_t bits = found[half];
+            uint32_t from = first + 4u * half;
+            count = append(places, count, from, &bits);
+            count = append(places, count, from, &bits);
+            while (bits != 0u) count = append(places, count, from, &bits);
+        }
+    }
+    return count;
+}
+
+static uint32_t chunk_of(const dpf_table *table) {
+    uint32_t slots = UINT32_C(1) << table->bits;
+    return (slots < (uint32_t)CHUNK) ? slots : (uint32_t)CHUNK;
 }
 
 /* Every slot of the instance, decided again at its new, smaller weight. Where it is the heir, another may be now: that
  * waits, for no lookup needs it. */
 static uint32_t lose(dpf_table *table, uint32_t index) {
-    const uint64_t pattern = index * UINT64_C(0x0001000100010001);
-    uint32_t moved = 0u, slots = UINT32_C(1) << table->bits;
-    for (uint32_t first = 0u; first < slots; first += 4u) {
-        bool here = among(four_of(table->slots + first), pattern);
-        for (uint32_t slot = first; (slot < first + 4u) && here; slot++) {
-            if (table->slots[slot] == index) moved += lose_slot(table, slot, index) ? 1u : 0u;
-        }
+    uint16_t places[CHUNK + 1];
+    uint32_t moved = 0u, slots = UINT32_C(1) << table->bits, chunk = chunk_of(table);
+    for (uint32_t first = 0u; first < slots; first += chunk) {
+        uint32_t count = find(table->slots + first, chunk, index, places);
+        for (uint32_t k = 0u; k < count; k++) moved += lose_slot(table, first + places[k], index) ? 1u : 0u;
     }
     table->stale = (table->heirs != 0) ? index : (uint32_t)DPF_ROUTE_NONE;
     return moved;
@@ -260,13 +295,11 @@ static uint32_t lose(dpf_table *table, uint32_t index) {
 
 /* The rest of `lose`, before anything else looks at the heirs. */
 static void settle(dpf_table *table) {
-    const uint64_t pattern = table->stale * UINT64_C(0x0001000100010001);
-    uint32_t slots = (table->stale != (uint32_t)DPF_ROUTE_NONE) ? UINT32_C(1) << table->bits : 0u;
-    for (uint32_t first = 0u; first < slots; first += 4u) {
-        bool here = among(four_of(table->heirs + first), pattern);
-        for (uint32_t slot = first; (slot < first + 4u) && here; slot++) {
-            if (table->heirs[slot] == table->stale) set_heir(table, slot, (uint32_t)DPF_ROUTE_NONE);
-        }
+    uint16_t places[CHUNK + 1];
+    uint32_t slots = (table->stale != (uint32_t)DPF_ROUTE_NONE) ? UINT32_C(1) << table->bits : 0u, chunk = chunk_of(table);
+    for (uint32_t first = 0u; first < slots; first += chunk) {
+        uint32_t count = find(table->heirs + first, chunk, table->stale, places);
+        for (uint32_t k = 0u; k < count; k++) set_heir(table, first + places[k], (uint32_t)DPF_ROUTE_NONE);
     }
     table->stale = (uint32_t)DPF_ROUTE_NONE;
 }

@@ -10,7 +10,7 @@
 #include "check.h"
 #include "route_golden.h"
 
-enum { FEW = 12, SMALL = 8, UPDATES = 1000, READERS = 2 };
+enum { FEW = 12, SMALL = 8, LARGE = 12, UPDATES = 1000, READERS = 2 };
 
 static golden_memory memory;
 
@@ -142,6 +142,30 @@ static void changes(void) {
             counted += slots[s] != before[s];
         }
         CHECK(moved >= counted);
+    }
+}
+
+/* Each instance out and back in tables of every size up to some chunks: owners are found wherever in it they stand. */
+static void sizes(void) {
+    static uint16_t slots[1 << LARGE], next[1 << LARGE], full[1 << LARGE];
+    dpf_table_instance instances[FEW], others[FEW];
+    dpf_table table, whole;
+    uint32_t moved;
+    for (uint32_t bits = DPF_ROUTE_BITS_LEAST; bits <= LARGE; bits++) {
+        uint64_t nbytes = sizeof *slots << bits;
+        CHECK(dpf_table_init(&table, bits, slots, instances, FEW, memory.logs));
+        dpf_table_use_heirs(&table, next);
+        for (uint32_t i = 0; i < FEW; i++) CHECK(dpf_table_put(&table, i, seed_of(i), i == 1 ? 40 : 1, &moved));
+        for (uint32_t out = 0; out < 2 * FEW; out++) { /* the second time with heirs that are known; instance 1 has most slots */
+            CHECK(dpf_table_init(&whole, bits, full, others, FEW, memory.logs));
+            for (uint32_t i = 0; i < FEW; i++) CHECK(dpf_table_note(&whole, i, seed_of(i), i == out % FEW ? 0 : instances[i].weight));
+            dpf_table_build(&whole);
+            uint32_t weight = instances[out % FEW].weight;
+            CHECK(dpf_table_weigh(&table, out % FEW, 0, &moved) && memcmp(slots, full, nbytes) == 0);
+            if (out >= FEW) (void)dpf_table_find_heirs(&table, 0, UINT32_C(1) << bits);
+            CHECK(dpf_table_weigh(&table, out % FEW, weight, &moved));
+            if (out >= FEW - 1) (void)dpf_table_find_heirs(&table, 0, UINT32_C(1) << bits);
+        }
     }
 }
 
@@ -278,6 +302,7 @@ int main(void) {
     hashes();
     changes();
     heirs();
+    sizes();
     refusals();
     maps();
     readers();
