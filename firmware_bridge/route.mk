@@ -9,17 +9,18 @@ all: $(BUILD)/libdpf.a
 $(BUILD)/libdpf.a: $(patsubst src/%.c,$(BUILD)/%.o,$(ROUTE))
 freestanding: $(patsubst src/%.c,$(BUILD)/freestanding/%.o,$(ROUTE))
 
-route-plain: $(BUILD)/plain/test_route $(BUILD)/plain/test_health
+route-plain: $(patsubst %,$(BUILD)/plain/test_%,route route_death health)
 	$(BUILD)/plain/test_route
+	$(BUILD)/plain/test_route_death
 	$(BUILD)/plain/test_health
 
-$(BUILD)/plain/test_route $(BUILD)/plain/test_health: $(BUILD)/plain/test_%: tests/test_%.c $(ROUTE) $(HEADERS)
+$(patsubst %,$(BUILD)/plain/test_%,route route_death health): $(BUILD)/plain/test_%: tests/test_%.c $(ROUTE) $(HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(STRICT) $(CFLAGS) $< $(ROUTE) -o $@ -pthread
+	$(CC) $(STRICT) $(CFLAGS) $(if $(filter route_death,$*),-DDPF_STEP_HOOK) $< $(ROUTE) -o $@ -pthread
 
-$(BUILD)/asan/test_route $(BUILD)/asan/test_health: $(BUILD)/asan/test_%: tests/test_%.c $(ROUTE) $(HEADERS)
+$(patsubst %,$(BUILD)/asan/test_%,route route_death health): $(BUILD)/asan/test_%: tests/test_%.c $(ROUTE) $(HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(STRICT) -O1 -g $(ASAN) $< $(ROUTE) -o $@ -pthread
+	$(CC) $(STRICT) -O1 -g $(ASAN) $(if $(filter route_death,$*),-DDPF_STEP_HOOK) $< $(ROUTE) -o $@ -pthread
 
 # The sanitizer knows no fences; every access it sees is atomic all the same.
 $(BUILD)/tsan/test_route: tests/test_route.c $(ROUTE) $(HEADERS)
@@ -28,7 +29,8 @@ $(BUILD)/tsan/test_route: tests/test_route.c $(ROUTE) $(HEADERS)
 
 route-asan:
 	@if echo 'int main(void){return 0;}' | $(CC) $(ASAN) -x c - -o /dev/null 2>/dev/null; then \
-	  $(MAKE) $(BUILD)/asan/test_route $(BUILD)/asan/test_health && $(BUILD)/asan/test_route && $(BUILD)/asan/test_health; \
+	  $(MAKE) $(patsubst %,$(BUILD)/asan/test_%,route route_death health) && $(BUILD)/asan/test_route && $(BUILD)/asan/test_route_death && \
+	  $(BUILD)/asan/test_health; \
 	else echo "route-asan: skipped, $(CC) has no address and undefined sanitizers"; fi
 
 route-tsan:

@@ -4,6 +4,8 @@
  */
 #include "dpf/route.h"
 
+#include "step.h"
+
 enum { PAGE = 4096, FRONT = 128 };
 
 _Static_assert(sizeof(dpf_route_entry) == 280 && sizeof(dpf_route_entry) % sizeof(uint64_t) == 0, "entries are whole words");
@@ -31,12 +33,27 @@ uint64_t dpf_route_map_bytes(uint32_t bits, uint32_t capacity) {
     return sound(bits, capacity) ? (uint64_t)PAGE + 2u * stride(bits, capacity) : 0u;
 }
 
-/* Words, so that a reader sees each whole; what it makes of them it keeps only if the generation stands still. */
+typedef dpf_route_word __attribute__((aligned(1))) any_word;
+
+/* A word of the published table: a reader sees it whole. What it makes of words it keeps only if the generation stands still. */
+static inline void store(dpf_route_word *to, dpf_route_word word) {
+    DPF_STEP();
+    __atomic_store_n(to, word, __ATOMIC_RELAXED);
+}
+
+/* Eight words are read before the first is written: a read behind writes whose addresses are like its own waits for them. */
+static inline void put_eight(dpf_route_word *out, const any_word *in) {
+    dpf_route_word a = in[0], b = in[1], c = in[2], d = in[3], e = in[4], f = in[5], g = in[6], h = in[7];
+    store(out, a), store(out + 1, b), store(out + 2, c), store(out + 3, d);
+    store(out + 4, e), store(out + 5, f), store(out + 6, g), store(out + 7, h);
+}
+
 static void put(void *to, const void *from, uint64_t nbytes) {
-    typedef dpf_route_word __attribute__((aligned(1))) any_word;
     dpf_route_word *out = (dpf_route_word *)to;
     const any_word *in = (const any_word *)from;
-    for (uint64_t i = 0u; i < nbytes / sizeof *out; i++) __atomic_store_n(out + i, in[i], __ATOMIC_RELAXED);
+    uint64_t words = nbytes / sizeof *out, i = 0u;
+    for (; i + 8u <= words; i += 8u) put_eight(out + i, in + i);
+    for (; i < words; i++) store(out + i, in[i]);
 }
 
 static void fill(void *to, uint64_t word, uint64_t nbytes) {
@@ -99,6 +116,7 @@ dpf_route_fault dpf_route_map_open(const void *base, uint64_t nbytes, dpf_route_
 }
 
 static void set_generation(dpf_route_header *header, uint64_t next) {
+    DPF_STEP();
 #if __SIZEOF_POINTER__ >= 8
     __atomic_store_n(&header->generation, next, __ATOMIC_RELEASE);
 #else
@@ -106,6 +124,7 @@ static void set_generation(dpf_route_header *header, uint64_t next) {
     const uint32_t low = (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) ? 1u : 0u;
     dpf_route_word *halves = (dpf_route_word *)(void *)&header->generation;
     halves[1u - low] = (dpf_route_word)(next >> 32u);
+    DPF_STEP();
     __atomic_store_n(halves + low, (dpf_route_word)next, __ATOMIC_RELEASE);
 #endif
 }
@@ -122,8 +141,10 @@ uint64_t dpf_route_map_publish(void *base, const dpf_route_view *view, const uin
     put(buffer + table_bytes(view->bits), entries, used);
     for (uint32_t i = count; i < view->capacity; i++) {
         dpf_route_entry *entry = (dpf_route_entry *)(void *)(buffer + table_bytes(view->bits)) + i;
+        DPF_STEP();
         __atomic_store_n(&entry->flags, (uint16_t)0, __ATOMIC_RELAXED);
     }
+    DPF_STEP();
     header->published_ns = now_ns;
     set_generation(header, next);
     return next;
