@@ -181,7 +181,8 @@ class _Writing:
         numbers = (np.uint32(first), np.uint32(ticket))
         where = f"{launches[0].node} … {launches[-1].node}"
         args: tuple[Tensor | Scalar, ...] = (Tensor(_TABLE), *numbers, *(Tensor(name) for name in names))
-        self._steps.append(Launch(program.kernel, args, (min(groups, self._units),), (1,), where))
+        # twice as many groups as units: a driver may hand several to the thread that comes first
+        self._steps.append(Launch(program.kernel, args, (min(groups, 2 * self._units),), (1,), where))
 
     def _each(self, launch: Launch) -> int:
         """Items of a ticket."""

@@ -75,7 +75,7 @@ def test_plan__items_are_shared_as_far_as_there_is_work() -> None:
     long = dataclasses.replace(long, local_size=(1, 1))
     (step,) = Joiner(FACTS).plan(_plan(long, _launch(1))).steps
     assert isinstance(step, Launch)
-    assert step.global_size == (FACTS.compute_units,)
+    assert step.global_size == (2 * FACTS.compute_units,)
     made = Joiner(FACTS).plan(_plan(long, _launch(1)))
     table = np.frombuffer(made.data, np.uint32)[STATE:]
     assert table[5:7].tolist() == [0, 13]  # 2^16 / 2^13 tickets of 100 items
