@@ -68,8 +68,9 @@ def check_sections(
     ended = threading.Event()
     file = _File(fd, path, lambda: ended.is_set() or given_up())
     sections = iter(sorted(filter(only, manifest.sections), key=lambda section: -section.size))
-    # two lanes keep one processor as busy as one lane keeps two; the others have stages to load
-    workers = max(1, min(8, (os.cpu_count() or 1) // _LANES))
+    # two lanes do in one processor what one does in two: a start check leaves the other to what is loaded beside it
+    cores = os.cpu_count() or 1
+    workers = max(1, min(8, cores if both else cores // _LANES))
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="digest") as pool:
         jobs = [pool.submit(_check_lanes, file, sections, both) for _ in range(workers)]
         jobs += [pool.submit(_check_gap, file, start, end) for start, end in _gaps(header, manifest)]
