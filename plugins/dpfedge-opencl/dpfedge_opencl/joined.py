@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -24,7 +25,7 @@ import numpy as np
 from dpfedge_opencl.ops.source import OPTIONS
 from dpfedge_opencl.plan import Kernel, Launch, Scalar, Tensor
 
-__all__ = ["HEAD", "STATE", "Joined", "digest", "signature", "words"]
+__all__ = ["HEAD", "STATE", "Joined", "digest", "signature", "words_of"]
 
 _ENTRY = "joined"
 _MARK = "// holds "
@@ -36,11 +37,12 @@ _FUNCTION = re.compile(
     r"^(?:static|inline|INNER) [^(;=]*?(?:__attribute__\(\(\w+\)\) [^(;=]*?)?(?!__attribute__)\b(\w+)\(", re.MULTILINE
 )
 _KERNEL = re.compile(r"__kernel\s+void\s+(\w+)\s*\(")
+_NUMBER = {4: struct.Struct("=I"), 8: struct.Struct("=II")}
 HEAD = 7
 """Words of a launch in the table before its arguments: number of the kernel, words in all, three sizes, its first
 ticket, items of a ticket."""
-_LOOKS = 1 << 16
-"""How often a group looks whether it can go on: some 50 µs."""
+_LOOKS = 1 << 18
+"""How often a group looks whether it can go on: some 200 µs."""
 STATE = 48
 """Words before the first launch of a list: the next ticket, how many are done, how many groups are; each in a line of
 the cache of its own. All are zero between runs."""
@@ -156,20 +158,20 @@ __kernel void {_ENTRY}(__global uchar *table, const ulong table_at, const uint f
 """
 
 
-def words(launch: Launch, number: int, places: Sequence[tuple[int, int]], ticket: int = 0, items: int = 1) -> list[int]:
-    """A launch in the table, from this ticket on, each of so many items; `places` are (memory, byte offset) of the
-    tensors among its arguments."""
-    rest = iter(places)
-    found = [number, 0, *launch.global_size, *(1,) * (3 - len(launch.global_size)), ticket, items]
+def words_of(launch: Launch) -> tuple[list[int], tuple[int, ...]]:
+    """(a launch's words in the table, with zeros for its kernel's number, its tickets, and for (memory, offset) of each
+    tensor; where in them each tensor's three words begin)."""
+    found, places = [0, 0, *launch.global_size, *(1,) * (3 - len(launch.global_size)), 0, 0], []
     for one in launch.args:
         if isinstance(one, Tensor):
-            memory, offset = next(rest)
-            found += [memory, offset & 0xFFFFFFFF, offset >> 32]
+            places.append(len(found))
+            found += [0, 0, 0]
         else:
             found += _scalar(one)
     found[1] = len(found)
-    return found
+    return found, tuple(places)
 
 
-def _scalar(value: Scalar) -> list[int]:
-    return [int(one) for one in np.frombuffer(value.tobytes(), np.uint32)]
+def _scalar(value: Scalar) -> Sequence[int]:
+    raw = value.tobytes()
+    return _NUMBER[len(raw)].unpack(raw)

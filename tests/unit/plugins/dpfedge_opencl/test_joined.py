@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from dpfedge_opencl.joined import HEAD, STATE, Joined, digest, signature, words
+from dpfedge_opencl.joined import HEAD, STATE, Joined, digest, signature, words_of
 from dpfedge_opencl.kernels import Kernels
 from dpfedge_opencl.ops.source import kernel
 from dpfedge_opencl.plan import Kernel, Launch, Plan, Scalar, Slot, Tensor
@@ -54,7 +54,11 @@ def test_joined__runs_each_kernel_for_each_item_with_its_arguments(groups: int, 
     here, program = runtime(), _program(8)
     table, ticket = [0] * STATE, 0
     for one, places in zip(_launches(), ([(1, 64)], [(1, 64), (0, 0)]), strict=True):
-        table += words(one, program.numbers[digest(one.kernel, signature(one))], places, ticket, items)
+        found, tensors = words_of(one)
+        found[0], found[5:HEAD] = program.numbers[digest(one.kernel, signature(one))], [ticket, items]
+        for at, place in zip(tensors, places, strict=True):
+            found[at : at + 2] = place
+        table += found
         ticket += -(-24 // items)
     data = np.array([0] * 16 + table, np.uint32).tobytes()
     slots = {"table": Slot("plan", 0, "u32", ()), "y": Slot("arena", 0, "f32", ()), "t": Slot("arena", 256, "u8", ())}
@@ -99,9 +103,10 @@ def test_signature__tells_kinds_of_arguments_apart() -> None:
 
 
 def test_words__sizes_and_memory() -> None:
-    """Axes that a launch lacks have one item; an offset has two words."""
-    found = words(_launches()[1], 9, [(3, 5 << 32 | 6), (4, 0)], 17, 4)
-    assert found == [9, HEAD + 6, 24, 1, 1, 17, 4, 3, 6, 5, 4, 0, 0]
+    """Axes that a launch lacks have one item; a tensor has three words, its memory and an offset of two."""
+    found, places = words_of(_launches()[1])
+    assert found == [0, HEAD + 6, 24, 1, 1, *[0] * 8]
+    assert places == (HEAD, HEAD + 3)
 
 
 @pytest.mark.parametrize("name", ["gemm", "rows", "conv", "lstm"])
