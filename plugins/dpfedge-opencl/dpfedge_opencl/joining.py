@@ -210,21 +210,12 @@ class _Writing:
                 table[begin + at] = sources.setdefault(source, len(sources))
                 table[begin + at + 1], table[begin + at + 2] = offset & 0xFFFFFFFF, offset >> 32
         names = [self._whole(source) for source in sources]
-<<<<<<< HEAD
-        names += names[-1:] * (program.memories - len(names))
-        numbers = (np.uint32(first), np.uint32(ticket))
-        where = f"{launches[0].node} … {launches[-1].node}"
-        args: tuple[Tensor | Scalar, ...] = (Tensor(_TABLE), *numbers, *(Tensor(name) for name in names))
-        # twice as many groups as units: a driver may hand several to the thread that comes first
-        self._steps.append(Launch(program.kernel, args, (min(groups, 2 * self._units),), (1,), where))
-=======
         names += names[-1:] * (self._program.memories - len(names))
         where = f"{piece.launches[0][0].launch.node} … {piece.launches[-1][0].launch.node}"
         args: list[Tensor | Scalar] = [Tensor(_TABLE), np.uint32(first), np.uint32(ticket)]
         args += [Tensor(name) for name in names]
         # twice as many groups as units: a driver may hand several to the thread that comes first
         self._steps.append(Launch(self._program.kernel, tuple(args), (min(groups, 2 * self._units),), (1,), where))
->>>>>>> a6c4cc6 (memo2)
 
     def _each(self, known: _Known) -> int:
         """Items of a ticket."""
