@@ -66,7 +66,7 @@ class VoiceStage:
         self._scratch = np.empty(self._config.chunk_frames * self._hop, np.float32)
 
     def warm(self) -> None:
-        """Begin a word into nothing: with its first chunk every graph has run, and later ones keep nothing more."""
+        """Begin a word into nothing: with its first chunk every graph has run."""
         chunks = self._chunks("Ready.", 1.0, self._config.first_frames)
         samples = next(chunks)  # valid as long as what made them
         write_pcm(samples, self._config.gain, self._scratch, np.empty(samples.size, np.int16))
