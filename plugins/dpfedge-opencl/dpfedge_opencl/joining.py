@@ -22,6 +22,8 @@ __all__ = ["Joiner"]
 
 _MOST = 1 << 26
 """Multiplications (or elements) of all launches in one: about a millisecond, after which a run can be cancelled."""
+_ALONE = 1 << 21
+"""The same of a launch that has one group: waking a second thread takes about as long."""
 _TICKET = 1 << 13
 """The same of what a group takes at once at least: less is done before another group has seen that it is free."""
 _TICKETS = 16
@@ -209,6 +211,8 @@ class _Writing:
             for at, (source, offset) in zip(known.places, places, strict=True):
                 table[begin + at] = sources.setdefault(source, len(sources))
                 table[begin + at + 1], table[begin + at + 2] = offset & 0xFFFFFFFF, offset >> 32
+        if sum(known.work for known, _ in piece.launches) < _ALONE:
+            groups = 1
         names = [self._whole(source) for source in sources]
         names += names[-1:] * (self._program.memories - len(names))
         where = f"{piece.launches[0][0].launch.node} … {piece.launches[-1][0].launch.node}"

@@ -70,19 +70,20 @@ def test_plan__a_launch_names_as_much_memory_as_a_kernel_may_have() -> None:
 
 
 def test_plan__items_are_shared_as_far_as_there_is_work() -> None:
-    """A launch's tickets hold some microseconds each; one that has no more is one ticket, and needs one group."""
-    long = dataclasses.replace(_launch(0, work=1 << 16), global_size=(10, 10))
-    long = dataclasses.replace(long, local_size=(1, 1))
-    (step,) = Joiner(FACTS).plan(_plan(long, _launch(1))).steps
+    """A launch's tickets hold some microseconds each, and are not endless; a short list needs no second group."""
+    long = dataclasses.replace(_launch(0, work=1 << 21), global_size=(10, 10), local_size=(1, 1))
+    made = Joiner(FACTS).plan(_plan(long, _launch(1)))
+    (step,) = made.steps
     assert isinstance(step, Launch)
     assert step.global_size == (2 * FACTS.compute_units,)
-    made = Joiner(FACTS).plan(_plan(long, _launch(1)))
     table = np.frombuffer(made.data, np.uint32)[STATE:]
-    assert table[5:7].tolist() == [0, 13]  # 2^16 / 2^13 tickets of 100 items
-    assert table[int(table[1]) + 5 :][:2].tolist() == [8, 1]
-    (step,) = Joiner(FACTS).plan(_plan(_launch(0), _launch(1))).steps
+    assert table[5:7].tolist() == [0, 4]  # 32 tickets of 100 items at most
+    assert table[int(table[1]) + 5 :][:2].tolist() == [25, 1]
+    made = Joiner(FACTS).plan(_plan(dataclasses.replace(long, work=1 << 16), _launch(1)))
+    (step,) = made.steps
     assert isinstance(step, Launch)
     assert step.global_size == (1,)
+    assert np.frombuffer(made.data, np.uint32)[STATE:][5:7].tolist() == [0, 13]  # 2^16 / 2^13 tickets of 100 items
 
 
 def test_plan__the_table_stands_behind_the_data() -> None:
