@@ -21,6 +21,7 @@ from dpfedge.backend.cpu_facts import cpu_facts
 from dpfedge.backend.onnx_graph import WEIGHT_MIN_BYTES, graph_ports, is_weight, take_weights
 from dpfedge_cpu.branches import graphs, hoist, separate
 from dpfedge_cpu.canonical import canonical
+from dpfedge_cpu.kernels import DOMAIN
 from dpfedge_cpu.layout import BLOCKED_DOMAIN, stay_blocked, widen
 from dpfedge_cpu.patterns import kernels
 from dpfedge_cpu.products import own_products
@@ -145,7 +146,12 @@ def _optimise(request: LowerRequest, model: onnx.ModelProto, level: str) -> onnx
             runtime().InferenceSession(
                 str(source), options, providers=["CPUExecutionProvider"], disabled_optimizers=[*_SLOWER]
             )
-        return onnx.load(str(target))
+        optimised = onnx.load(str(target))
+    # onnxruntime lists every domain that this process has ever registered
+    unknown = {one.domain for one in optimised.opset_import} - {one.domain for one in model.opset_import}
+    for one in [one for one in optimised.opset_import if one.domain == DOMAIN and DOMAIN in unknown]:
+        optimised.opset_import.remove(one)
+    return optimised
 
 
 def unsigned_products(model: onnx.ModelProto) -> int:

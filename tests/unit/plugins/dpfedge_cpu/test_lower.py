@@ -202,6 +202,17 @@ def test_lower__products_with_blocks_are_our_own() -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
 
 
+def test_lower__does_not_know_what_this_process_loaded_before() -> None:
+    """onnxruntime then lists the domain of our operators in whatever it optimises."""
+    first = [lowered(model()).code for model in (network, wide_product)]
+    x = RANDOM.standard_normal((3, 64)).astype(np.float32)
+    loaded(wide_product()).run({"x": x})
+    assert [lowered(model()).code for model in (network, wide_product)] == first
+    for code, versions in zip(first, ([], [1]), strict=True):
+        imports = onnx.ModelProto.FromString(code).opset_import
+        assert [one.version for one in imports if one.domain == "dpfedge.cpu"] == versions
+
+
 def test_lower__a_product_that_stays_coarse() -> None:
     """One of another form among ours: the graph's own tolerance holds."""
     model = levels(4, 4)
