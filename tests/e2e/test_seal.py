@@ -75,14 +75,18 @@ def sealed(voice_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.mark.parametrize("model", MODELS)
 def test_seal__a_second_process_has_no_weights_of_its_own(sealed: Path, model: str) -> None:
-    """Beside the objects of the graphs, less than 5 % of the weights' bytes is its own; results are equal."""
+    """Beside the objects of the graphs, less than 5 % of the weights' bytes is its own; results are equal.
+
+    Also without a seal where nothing is packed, as of the language model.
+    """
     with ExitStack() as held:
         first, second, plain, unpacked = (
             held.enter_context(Holder(sealed, model, form)) for form in ("packed", "packed", "plain", "unpacked")
         )
         objects, weights = unpacked.loaded["grown"], second.loaded["weights"]
 
-        assert plain.loaded["grown"] - objects > second.loaded["grown"] - objects
+        without = plain.loaded["grown"] - objects
+        assert without < 0.05 * weights if model == "llm" else without > second.loaded["grown"] - objects
         assert second.loaded["grown"] - objects < 0.05 * weights
         names = list(bind_here(open_package(sealed, check="fast")).model(model).graphs)
         assert first.outputs(names) == second.outputs(names) == plain.outputs(names)
