@@ -16,10 +16,12 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from dpfedge.errors import ModelError
 
@@ -91,13 +93,24 @@ class Vocabulary:
             self.specials = {text: self._added[text] for text in header["specials"]}
             self._first = [int(number) for number in header["bytes"]]
             self._digits = bool(header["digits"])
-        except (ValueError, TypeError, LookupError) as error:
+            self._check_ids()
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
             found, remedy = f"{type(error).__name__}: {error}", "compile the package again"
             raise ModelError("no tables of a vocabulary", where="asset", found=found, remedy=remedy) from error
         longest_first = sorted(self._added, key=len, reverse=True)
         self._split = re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None
         self._stand_ins = stand_ins
         self._known: dict[str, tuple[int, ...]] = {}
+
+    def _check_ids(self) -> None:
+        """ValueError for an id that is no token's: the model has no row for it."""
+        if len(self._first) != 256:
+            raise ValueError(f"{len(self._first)} ids of bytes, not 256")
+        lowest = min(self._added.values(), default=0)
+        made = [int(np.asarray(self._made).max())] if len(self._made) else []
+        highest = max(*self._first, *self._added.values(), *made)
+        if lowest < 0 or highest >= self.size:
+            raise ValueError(f"ids from {lowest} to {highest} of {self.size} tokens")
 
     def encode(self, text: str) -> list[int]:
         """Token ids; the texts of added tokens in it become those tokens."""
@@ -148,9 +161,10 @@ class Vocabulary:
         """Join the pair of the lowest rank, the first of several, until no two neighbours are a pair; -1: joined."""
         count, waiting = len(ids), list[tuple[int, int, int]]()
         after, before = list(range(1, count + 1)), list(range(-1, count - 1))
+        pairs = _Pairs(self._pair)  # a long word has few different ones
 
         def wait(place: int, following: int) -> None:
-            rank, made = self._pair(ids[place], ids[following])
+            rank, made = pairs[ids[place], ids[following]]
             if made >= 0:
                 heappush(waiting, (rank, place, made))
 
@@ -160,7 +174,7 @@ class Vocabulary:
             _, place, made = heappop(waiting)
             following = after[place]
             # one of the two may have been joined with another one since
-            if ids[place] < 0 or following == count or self._pair(ids[place], ids[following])[1] != made:
+            if ids[place] < 0 or following == count or pairs[ids[place], ids[following]][1] != made:
                 continue
             ids[place], ids[following], after[place] = made, -1, after[following]
             if after[place] < count:
@@ -177,6 +191,18 @@ def _numbers(view: memoryview, start: int, count: int, size: int) -> memoryview:
     if len(part) != count * size:
         raise ValueError(f"{count} numbers do not fit at byte {start}")
     return part.cast("Q") if size == 8 else part.cast("I")
+
+
+class _Pairs(dict[tuple[int, int], tuple[int, int]]):
+    """Two ids → what `find` says of them, asked once."""
+
+    def __init__(self, find: Callable[[int, int], tuple[int, int]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, pair: tuple[int, int]) -> tuple[int, int]:
+        self[pair] = found = self._find(*pair)
+        return found
 
 
 class _StandIns(dict[int, int]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -53,7 +53,7 @@ def tables(data: bytes) -> bytes:
     digits = _check(fields)
     _check_words(digits)
     packed = _packed(fields, library, digits)
-    _check_ids(library, Vocabulary(packed))
+    _check_ids(library, Vocabulary(packed), digits)
     return packed
 
 
@@ -77,29 +77,39 @@ def _check(fields: Mapping[str, Any]) -> bool:
     return len(words) > 1
 
 
-@lru_cache(maxsize=1)
-def _classes() -> dict[str, list[tuple[int, int]]]:
-    """Class → its (first, last) characters, as the library knows them."""
-    return {name: _ranges(pattern) for name, pattern in _PROPERTIES.items()}
+@lru_cache(maxsize=2)
+def _classes(digits: bool) -> dict[str, list[tuple[int, int]]]:
+    """Class → its (first, last) characters, as the library knows them; `digits`: numbers are those of `Digits`.
 
-
-def _ranges(pattern: str) -> list[tuple[int, int]]:
-    """What is left of all characters by those that the library finds outside of a class."""
+    `Digits` knows numbers of a newer Unicode than patterns do; each is a word, whatever patterns take it for.
+    """
     every = "".join(chr(number) for number in range(_CHARACTERS) if not _surrogate(number))
+    found = {name: _ranges(every, pattern) for name, pattern in _PROPERTIES.items()}
+    if digits:  # the first character is none, so of the parts each second one is a run of them
+        parts = [place for _, place in Digits(individual_digits=False).pre_tokenize_str(every)]
+        found["numbers"] = _characters(every, parts[1::2])
+    return found
+
+
+def _ranges(every: str, pattern: str) -> list[tuple[int, int]]:
+    """What is left of all characters by those that the library finds outside of a class."""
     outside = [place for _, place in Split(Regex(pattern), "removed").pre_tokenize_str(every)]
     edges = [0, *(edge for place in outside for edge in place), len(every)]
-    inside = [(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if first < last]
-    return [(ord(every[first]), ord(every[last - 1])) for first, last in inside]
+    return _characters(every, zip(edges[::2], edges[1::2], strict=True))
+
+
+def _characters(every: str, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(ord(every[first]), ord(every[last - 1])) for first, last in places if first < last]
 
 
 def _surrogate(number: int) -> bool:
     return 0xD800 <= number < 0xE000
 
 
-def _runs() -> dict[int, int]:
+def _runs(digits: bool) -> dict[int, int]:
     """First character → class of each run, as `Vocabulary` numbers them: 0 is none."""
     runs = {0: 0}
-    for kind, ranges in enumerate(_classes().values(), 1):
+    for kind, ranges in enumerate(_classes(digits).values(), 1):
         for first, last in ranges:
             runs.setdefault(last + 1, 0)
             runs[first] = kind
@@ -111,10 +121,10 @@ def _check_words(digits: bool) -> None:
     """Compare the words around each end of a range, and around all characters of short codes, with the library's."""
     steps = [Digits(individual_digits=True)] if digits else []
     library = Sequence([*steps, ByteLevel(add_prefix_space=False)])
-    ours = Vocabulary(pack_tables({"digits": digits, "added": {}, "specials": [], "bytes": []}, {}, [], _runs()))
-    known = {
-        number for ranges in _classes().values() for first, last in ranges for number in range(first - 1, last + 2)
-    }
+    header = {"digits": digits, "added": {}, "specials": [], "bytes": [-1] * 256}
+    ours = Vocabulary(pack_tables(header, {}, [], _runs(digits)))
+    classes = [ranges for kind in (False, digits) for ranges in _classes(kind).values()]
+    known = {number for ranges in classes for first, last in ranges for number in range(first - 1, last + 2)}
     chars = [
         chr(number) for number in sorted(known | set(range(0x3000))) if number >= 0 and not 0xD800 <= number < 0xE000
     ]
@@ -138,7 +148,7 @@ def _packed(fields: Mapping[str, Any], library: Tokenizer, digits: bool) -> byte
     }  # fmt: skip
     count = library.get_vocab_size(with_added_tokens=True)
     texts = [_bytes(library.id_to_token(id), specials, alphabet) for id in range(count)]
-    return pack_tables(header, pairs, texts, _runs())
+    return pack_tables(header, pairs, texts, _runs(digits))
 
 
 def _bytes(text: str | None, specials: list[str], alphabet: Mapping[str, int]) -> bytes:
@@ -148,13 +158,13 @@ def _bytes(text: str | None, specials: list[str], alphabet: Mapping[str, int]) -
     return bytes(alphabet[char] for char in text) if known else text.encode()
 
 
-def _check_ids(library: Tokenizer, ours: Vocabulary) -> None:
+def _check_ids(library: Tokenizer, ours: Vocabulary, digits: bool) -> None:
     """Compare ids of every token's text and of random text, and the bytes of every token, with the library's."""
     said = [ours.bytes_of(token).decode("utf-8", "replace") for token in range(ours.size)]
     if ours.size != library.get_vocab_size() or said != [library.decode([token]) for token in range(ours.size)]:
         raise Untabled("the bytes of tokens differ")
     chance = random.Random(1)
-    classes = [chr(chance.randint(*chance.choice(ranges))) for ranges in _classes().values() for _ in range(200)]
+    classes = [chr(chance.randint(*chance.choice(ranges))) for ranges in _classes(digits).values() for _ in range(200)]
     parts = [*said, *classes, *ours.specials, *"  \t\n\r'.,:0123", "'ll", "'s", " \u00e9", "\U0001f697"]
     texts = [*said, *("".join(chance.choices(parts, k=chance.randint(1, 60))) for _ in range(_RANDOM))]
     for text, found in zip(texts, library.encode_batch(texts, add_special_tokens=False), strict=True):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 
@@ -109,6 +110,62 @@ def test_vocabulary__that_is_none(data: bytes) -> None:
     """A broken asset is a fault of the package."""
     with pytest.raises(ModelError, match="no tables of a vocabulary"):
         Vocabulary(data)
+
+
+def _headed(text: str) -> bytes:
+    """The tables behind a header of any text."""
+    good = pack_tables(header(), PAIRS, TOKENS, RUNS)
+    return len(text).to_bytes(4, "little") + text.encode() + good[4 + int.from_bytes(good[:4], "little") :]
+
+
+@pytest.mark.parametrize("value", [
+    None, -1, 10**30, math.inf, math.nan, "", "x", [], [None], [math.inf] * 256, {"a": 12}, {"a": -1}, {"a": math.inf},
+    [0] * 255, [12] * 256, {"a": None},
+], ids=lambda value: f"{value!r:.20}")  # fmt: skip
+@pytest.mark.parametrize("name", ["pairs", "tokens", "runs", "added", "bytes"])
+def test_vocabulary__header_of_anything(name: str, value: object) -> None:
+    """Whatever JSON can say, the package is named; nothing fails later, when somebody has said something."""
+    good = pack_tables(header(), PAIRS, TOKENS, RUNS)
+    fields = json.loads(good[4 : 4 + int.from_bytes(good[:4], "little")])
+    with pytest.raises(ModelError, match="no tables of a vocabulary"):
+        Vocabulary(_headed(json.dumps({**fields, name: value})))
+
+
+def test_vocabulary__header_without_end() -> None:
+    """As deep as it is long."""
+    with pytest.raises(ModelError, match=r"no tables of a vocabulary.*RecursionError"):
+        Vocabulary(_headed("[" * 100_000))
+
+
+def test_vocabulary__ids_of_no_token() -> None:
+    """A model has no row for one that two others become."""
+    with pytest.raises(ModelError, match="ids from 8 to 12 of 12 tokens"):
+        Vocabulary(pack_tables(header(), {**PAIRS, (2, 3): (5, 12)}, TOKENS, RUNS))
+
+
+def test_vocabulary__one_bit_that_changed() -> None:
+    """Wherever it is, the package is named, or each text still becomes ids of tokens."""
+    good = pack_tables(header(), PAIRS, TOKENS, RUNS)
+    used = 0
+    for place in range(8 * len(good)):
+        data = bytearray(good)
+        data[place // 8] ^= 1 << place % 8
+        try:
+            made = Vocabulary(bytes(data))
+        except ModelError:
+            continue
+        used += 1
+        ids = made.encode("abcd é ab<s>1\u0661\u2003x<x>abab")
+        assert all(0 <= token < made.size for token in ids)
+        assert all(len(made.bytes_of(token)) <= len(good) for token in range(-1, 13))
+    assert used > 300
+
+
+def test_encode__pairs_that_become_each_other() -> None:
+    """Each joining leaves one id less: a circle ends."""
+    pairs = {(0, 0): (0, 1), (1, 1): (0, 0), (0, 1): (0, 0), (1, 0): (0, 1)}
+    made = Vocabulary(pack_tables({**header(), "bytes": [0] * 256, "added": {}, "specials": []}, pairs, TOKENS, RUNS))
+    assert len(made.encode("a" * 1000)) == 1
 
 
 def test_byte_alphabet__of_gpt2() -> None:

@@ -74,6 +74,17 @@ def test_tables__text_of_the_library(tokens: list[int]) -> None:
     assert said == LIBRARY[True].decode(tokens)
 
 
+def test_tables__numbers_of_a_newer_unicode() -> None:
+    """`Digits` knows more of them than patterns do: each one is a word, and so is the blank before it."""
+    every = [chr(code) for code in range(0x30000) if not 0xD800 <= code < 0xE000]
+    parts = pre_tokenizers.Digits(individual_digits=False).pre_tokenize_str("".join(every))
+    numbers = "".join(text for text, _ in parts[1::2])
+    assert "\U00011de0" in numbers  # a digit since Unicode 17
+    text = "".join(f"x{char} {char}{char}! {char}'s" for char in numbers)
+    wanted = LIBRARY[True].pre_tokenizer.pre_tokenize_str(text)
+    assert OURS[True].words(text) == [text[first:last] for _, (first, last) in wanted]
+
+
 def test_tables__bytes_that_are_no_tokens() -> None:
     """They are left out, as by the library."""
     inner = made(lacking="ÃÅ")
