@@ -102,7 +102,7 @@ class Pieces:
             start, between = _texts(fields["start"]), {role: _texts(fields["between"][role]) for role in ROLES}
             end = {role: (_text(fields["end"][role][0]), _text(fields["end"][role][1])) for role in ROLES}
             return cls(start, between, end, tuple(role for role in ROLES if role in fields["trimmed"]))
-        except (ValueError, TypeError, LookupError) as error:
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
             found, remedy = f"{type(error).__name__}: {error}", "compile the package again"
             raise ModelError("no pieces of a chat template", where="asset", found=found, remedy=remedy) from error
 
@@ -114,6 +114,7 @@ def _texts(value: Any) -> dict[str, str]:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
+    value.encode()  # half of a surrogate pair, which JSON can carry, would be a fault of each request
     return value
 
 

@@ -172,6 +172,7 @@ def test_pieces__packed_and_unpacked() -> None:
     (lambda fields: fields["between"]["user"].update(user=3), "TypeError: 3 is no text"),
     (lambda fields: fields.update(end={role: ["x"] for role in ROLES}), "IndexError"),
     (lambda fields: fields.update(trimmed=7), "TypeError"),
+    (lambda fields: fields["start"].update(user="\ud800"), "UnicodeEncodeError"),
 ])  # fmt: skip
 def test_pieces__that_are_none(change: Any, found: str) -> None:
     """A broken asset is a fault of the package."""
@@ -179,8 +180,9 @@ def test_pieces__that_are_none(change: Any, found: str) -> None:
     change(fields)
     with pytest.raises(ModelError, match=f"no pieces of a chat template.*{found}"):
         Pieces.unpack(json.dumps(fields).encode())
-    with pytest.raises(ModelError, match="no pieces"):
-        Pieces.unpack(b"{")
+    for data in (b"{", b"[" * 100_000):
+        with pytest.raises(ModelError, match="no pieces"):
+            Pieces.unpack(data)
 
 
 def test_pieces__need_no_jinja() -> None:
