@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -50,8 +51,7 @@ class Prompts:
     def shared(self, messages: Sequence[Message]) -> list[int]:
         """The tokens that every prompt beginning with `messages` begins with."""
         ends = [self.tokens([*messages, {"role": "user", "content": word}]) for word in ("a", "Zz")]
-        size = next(index for index, pair in enumerate(zip(*ends, strict=False)) if pair[0] != pair[1])
-        return ends[0][:size]
+        return ends[0][: common_prefix(*ends)]
 
 
 @dataclass(slots=True)
@@ -92,9 +92,10 @@ class Conversation:
             kept.insert(place, _Entry("assistant", words, turn))
         self.entries = kept
 
-    def messages(self) -> list[Message]:
-        """Opening and entries as chat messages."""
-        return [*self.opening, *({"role": entry.role, "content": entry.content} for entry in self.entries)]
+    def messages(self, start: int = 0) -> list[Message]:
+        """Opening and entries, those from `start` on, as chat messages."""
+        kept = self.entries[start:]
+        return [*self.opening, *({"role": entry.role, "content": entry.content} for entry in kept)]
 
     def _forget_turns(self) -> None:
         """Keep the newest message of the person and `turns` turns before it."""
@@ -108,11 +109,14 @@ class Conversation:
         tokens = prompts.tokens(self.messages())
         if len(tokens) <= room:
             return tokens
-        while len(self.entries) > 1 and len(tokens) > room * _KEPT_AFTER_TRIM:
-            del self.entries[0]
-            while len(self.entries) > 1 and self.entries[0].role != "user":
-                del self.entries[0]
-            tokens = prompts.tokens(self.messages())
+        last = len(self.entries) - 1
+        starts = [index for index, entry in enumerate(self.entries) if entry.role == "user" and 0 < index < last]
+        # by bisection: a client may have typed thousands of entries, and others wait for their next token meanwhile
+        first = bisect_left(
+            starts, True, key=lambda start: len(prompts.tokens(self.messages(start))) <= room * _KEPT_AFTER_TRIM
+        )
+        del self.entries[: [*starts, last][first]]
+        tokens = prompts.tokens(self.messages())
         if len(tokens) > room:
             raise ContextLengthError(
                 "one message is longer than the context",

@@ -49,6 +49,13 @@ def test_shared__begins_every_prompt(prompts: Prompts) -> None:
     assert len(shared) > len(prompts.tokens(OPENING, answer=False))
 
 
+def test_shared__template_that_leaves_the_newest_out(assets: dict[str, bytes]) -> None:
+    """Then every prompt is the same, and all of it is shared."""
+    template = ChatTemplate(JinjaTemplate("{{ messages[0].content }}", {}))
+    prompts = Prompts(template, Tokenizer(Library(assets["tokenizer.json"])), None)
+    assert prompts.shared(OPENING) == prompts.tokens(OPENING) != []
+
+
 def test_heard__replaces_what_was_said() -> None:
     """Only the words that were heard stay; an answer nobody heard was never given."""
     talk = Conversation(OPENING)
@@ -85,6 +92,23 @@ def test_fit__forgets_the_oldest_turns(prompts: Prompts) -> None:
     assert talk.entries[-1].content == "last question"
     assert tokens == prompts.tokens(talk.messages())
     assert 1 <= len(talk.entries) < 21
+
+
+def test_fit__thousands_of_entries(prompts: Prompts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few prompts are made as there are halvings of their number, and as much is kept as has room."""
+    talk = Conversation(OPENING)
+    for number in range(2000):
+        talk.add("user", f"question {number}", number)
+    made, tokens_of = [], prompts.tokens
+    monkeypatch.setattr(prompts, "tokens", lambda messages: made.append(len(messages)) or tokens_of(messages))
+    room = len(tokens_of(OPENING)) + 300
+
+    talk.fit(prompts, room)
+
+    assert len(made) < 16
+    kept = talk.messages()
+    longer = [*OPENING, {"role": "user", "content": f"question {2000 - len(talk.entries) - 1}"}, *kept[len(OPENING) :]]
+    assert len(tokens_of(kept)) <= 0.6 * room < len(tokens_of(longer))
 
 
 def test_fit__one_message_too_long(prompts: Prompts) -> None:
