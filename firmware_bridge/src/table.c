@@ -248,10 +248,20 @@ static inline two where(const uint16_t *owners, uint32_t rows, uint16_t one) {
     return (two)found;
 }
 
+/* Which is the lowest of some bits, at least one. */
+static inline uint32_t lowest(uint64_t bits) {
+#if UINTPTR_MAX > UINT32_MAX
+    return (uint32_t)__builtin_ctzll(bits);
+#else /* there a function of the compiler's library would do it, which firmware need not have */
+    const uint32_t low = (uint32_t)bits, high = (uint32_t)(bits >> 32u);
+    return (uint32_t)((low != 0u) ? __builtin_ctz(low) : 32 + __builtin_ctz(high));
+#endif
+}
+
 /* Writes the place of the lowest of these bits, if there is one, and takes it away; how many places there are then. */
 static inline uint32_t append(uint16_t *places, uint32_t count, uint32_t from, uint64_t *bits) {
     const uint32_t turned = (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) ? 3u : 0u; /* lanes of a word, first one highest */
-    uint32_t at = (uint32_t)__builtin_ctzll(*bits | (UINT64_C(1) << 63u));
+    uint32_t at = lowest(*bits | (UINT64_C(1) << 63u));
     places[count] = (uint16_t)(from + 8u * (at & 15u) + ((at >> 4u) ^ turned));
     count += (*bits != 0u) ? 1u : 0u;
     *bits &= *bits - 1u;
