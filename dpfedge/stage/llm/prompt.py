@@ -92,6 +92,11 @@ class Conversation:
             kept.insert(place, _Entry("assistant", words, turn))
         self.entries = kept
 
+    @property
+    def asked(self) -> bool:
+        """Whether the newest entry is the person's."""
+        return bool(self.entries) and self.entries[-1].role == "user"
+
     def messages(self, start: int = 0) -> list[Message]:
         """Opening and entries, those from `start` on, as chat messages."""
         kept = self.entries[start:]
@@ -109,13 +114,7 @@ class Conversation:
         tokens = prompts.tokens(self.messages())
         if len(tokens) <= room:
             return tokens
-        last = len(self.entries) - 1
-        starts = [index for index, entry in enumerate(self.entries) if entry.role == "user" and 0 < index < last]
-        # by bisection: a client may have typed thousands of entries, and others wait for their next token meanwhile
-        first = bisect_left(
-            starts, True, key=lambda start: len(prompts.tokens(self.messages(start))) <= room * _KEPT_AFTER_TRIM
-        )
-        del self.entries[: [*starts, last][first]]
+        self.forget(prompts, room)
         tokens = prompts.tokens(self.messages())
         if len(tokens) > room:
             raise ContextLengthError(
@@ -125,3 +124,13 @@ class Conversation:
                 allowed=f"{room} tokens",
             )
         return tokens
+
+    def forget(self, prompts: Prompts, room: int) -> None:
+        """Forget the oldest entries, so that the prompt of the others leaves some of `room`; the last one never."""
+        last = len(self.entries) - 1
+        starts = [index for index, entry in enumerate(self.entries) if entry.role == "user" and 0 < index < last]
+        # by bisection: a client may have typed thousands of entries, and others wait for their next token meanwhile
+        first = bisect_left(
+            starts, True, key=lambda start: len(prompts.tokens(self.messages(start))) <= room * _KEPT_AFTER_TRIM
+        )
+        del self.entries[: [*starts, last][first]]

@@ -260,8 +260,12 @@ class Converse(Asked):
     def _prepare(self) -> Steps:
         """Compute what the next prompt begins with while nobody waits: the person listens or speaks."""
         assert self.place is not None
-        tokens = self.parts.prompts.shared(self.talk.messages())
-        if len(tokens) <= self._room():
+        prompts, room = self.parts.prompts, self._room()
+        tokens = prompts.shared(self.talk.messages())
+        if len(tokens) > room and self.talk.asked:
+            self.talk.forget(prompts, room)  # an answer would; what is typed must not pile up until one is asked for
+            tokens = prompts.shared(self.talk.messages())
+        if len(tokens) <= room:
             yield from self._begin(self.place, tokens)
 
     def _handle(self, message: Message) -> Steps:

@@ -12,6 +12,7 @@ from dpfedge.errors import ConfigError, RunCancelled
 from dpfedge.stage.api import TURN_STRIDE, Kind, Mode, Wait
 from dpfedge.stage.llm import LlmStage
 from dpfedge.stage.llm.cache import Place
+from dpfedge.stage.llm.template import ChatTemplate
 
 END = 2
 FIRST, SECOND, THIRD = TURN_STRIDE, 2 * TURN_STRIDE, 3 * TURN_STRIDE
@@ -241,6 +242,26 @@ def test_typed__text_waits_for_respond(talk: Callable[..., Talk]) -> None:
     assert session.run().text(2) == WORDS
     session.io.put(Kind.RESPOND, {"instructions": "x"}, turn=3)
     assert session.run().report(3)["prompt_tokens"] < session.report(2)["prompt_tokens"]
+
+
+def test_typed__what_has_no_room_is_forgotten_at_once(talk: Callable[..., Talk], monkeypatch: Any) -> None:
+    """A client that types and never asks keeps nobody busy with more than the context; the newest is answered."""
+    shown: list[int] = []
+    render = ChatTemplate.render
+
+    def counted(self: ChatTemplate, messages: Any, **options: Any) -> str:
+        shown.append(len(messages))
+        return render(self, messages, **options)
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+    session = talk()
+    for turn in range(1, 200):
+        session.hear(f"Typed question {turn}", turn)
+    session.hear("y" * 600, 200).hear("And now?", 201)
+    session.io.put(Kind.RESPOND, {}, turn=202)
+    assert session.run().text(202) == WORDS
+    assert max(shown) < 20
+    assert session.io.of(Kind.FAILED) == []
 
 
 def test_turn__that_fails_is_reported_and_the_session_goes_on(talk: Callable[..., Talk]) -> None:
