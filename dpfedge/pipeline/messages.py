@@ -41,7 +41,10 @@ class LinkMessage:
 
     def text(self) -> str:
         """The payload as UTF-8."""
-        return str(self._bytes(), "utf-8")
+        try:
+            return str(self._bytes(), "utf-8")
+        except UnicodeDecodeError as error:
+            raise LinkError("payload is no UTF-8", where=f"message {self.kind.name}", found=str(error)) from error
 
     def map(self) -> Mapping[str, Any]:
         """The payload as a CBOR map."""

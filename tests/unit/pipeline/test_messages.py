@@ -36,6 +36,17 @@ def test_text__arrives_with_its_kind_and_turn(rig: Any) -> None:
     assert rig.held() == {}
 
 
+@pytest.mark.parametrize("payload", [b"\xff", b"gr\xc3", "\ud800".encode("utf-8", "surrogatepass")])
+def test_text__that_is_none_names_the_message(rig: Any, payload: bytes) -> None:
+    """Whoever fills a drawn graph's port may write any bytes: an error of one request, never the end of the stage."""
+    send_bytes(rig.producer(LINK), 65536, Kind.TEXT, payload)
+    message = received(rig)
+
+    with pytest.raises(LinkError, match="message TEXT: payload is no UTF-8"):
+        message.text()
+    message.release()
+
+
 def test_map__comes_back_as_it_was(rig: Any) -> None:
     """Nested, with what CBOR knows."""
     data = {"a": [1, None, 0.5], "b": {"c": "ä"}}
