@@ -17,6 +17,8 @@ from typing import Any
 from tokenizers import Regex, Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 
+from dpfedge.compiler.decoder.assets import read_tokenizer
+from dpfedge.errors import ModelError
 from dpfedge.vocabulary import Vocabulary, byte_alphabet, pack_tables
 
 __all__ = ["Untabled", "tables", "vocabulary_tables"]
@@ -46,9 +48,9 @@ def vocabulary_tables(data: bytes) -> tuple[dict[str, bytes], tuple[str, str]]:
 def tables(data: bytes) -> bytes:
     """The tables that give the ids of the library for this tokenizer.json; Untabled where that is not certain."""
     try:
-        library = Tokenizer.from_buffer(data)
-    except Exception as error:  # the library raises plain Exception for any fault of the file
-        raise Untabled(f"it cannot be read: {error}"[:200]) from error
+        library: Tokenizer = read_tokenizer(data, "tokenizer.json")
+    except ModelError as error:
+        raise Untabled(f"it cannot be read: {error.__cause__}"[:200]) from error
     fields = json.loads(library.to_str())  # with everything that the file leaves to the library
     digits = _check(fields)
     _check_words(digits)

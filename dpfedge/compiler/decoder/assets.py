@@ -14,7 +14,7 @@ from dpfedge.compiler.importer.confined import confined
 from dpfedge.compiler.importer.safetensors import read_json
 from dpfedge.errors import ModelError
 
-__all__ = ["folder_assets"]
+__all__ = ["folder_assets", "read_tokenizer"]
 
 _TEMPLATE_MAX_BYTES = 1 << 20  # the longest known template has 20 KiB
 _TOKENIZER_MAX_BYTES = 128 << 20  # the largest known has 33 MiB
@@ -28,7 +28,7 @@ def folder_assets(folder: Path, config: Mapping[str, Any], vocabulary: int) -> t
     ModelError names a file that is missing, a token outside `vocabulary`, or a tokenizer that cannot be read.
     """
     data = _bytes(folder, "tokenizer.json", _TOKENIZER_MAX_BYTES)
-    tokenizer = _tokenizer(data, str(folder / "tokenizer.json"))
+    tokenizer = read_tokenizer(data, str(folder / "tokenizer.json"))
     settings = _optional(folder, "tokenizer_config.json")
     both = (_optional(folder, "generation_config.json"), config)
     ends = {id for part in both for id in _ids(part, "eos_token_id", folder)}
@@ -63,7 +63,8 @@ def _optional(folder: Path, name: str) -> dict[str, Any]:
     return read_json(_file(folder, name)) if (folder / name).exists() else {}
 
 
-def _tokenizer(data: bytes, where: str) -> Any:
+def read_tokenizer(data: bytes, where: str) -> Any:
+    """The library's tokenizer of a tokenizer.json; ModelError, caused by the library's own error, where it has none."""
     from tokenizers import Tokenizer
 
     try:
