@@ -168,8 +168,10 @@ def test_share__memory_given_back_meanwhile(save: Save) -> None:
 
 
 def test_collect__nothing_to_share() -> None:
-    """A graph without large weights has no image."""
+    """A graph without large weights has no image, also when a few pages of objects are alike by chance."""
     assert collect(lambda: b"nothing") is None
+    assert collect(lambda: np.ones(PAGE // 4)) is None
+    assert collect(lambda: np.ones(PAGE * 4)) is not None
 
 
 def test_collect__memory_freed_between_the_loads_is_not_packed_into(graph: GraphView) -> None:
