@@ -14,10 +14,10 @@ import argparse
 import contextlib
 import ctypes
 import functools
-import os
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -27,6 +27,10 @@ from statistics import median
 
 from peers import header
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from own_cgroup import own_cgroup
+
 from dpfedge.errors import Unavailable
 from dpfedge.routing import Instance, Publisher, Router, Sample, Table, encode, hash_key
 from dpfedge.routing.kernel.addresses import Address, Service
@@ -34,7 +38,6 @@ from dpfedge.routing.kernel.attachment import Attachment
 from dpfedge.routing.kernel.client import KEY_LEVEL, KEY_OPTION
 from dpfedge.routing.kernel.holder import PERIOD_S, Follower
 from dpfedge.routing.kernel.libbpf import Loaded, Program, library
-from dpfedge.routing.kernel.support import cgroup_root
 from dpfedge.routing.kernel.table import KernelTable
 from dpfedge.routing.key import BITS, bits_for
 
@@ -101,18 +104,6 @@ def programs() -> Iterator[dict[str, Callable[[], float]]]:
             assert run_program(loaded.program(name))[0] == port, name
         yield {name: functools.partial(nanoseconds, loaded.program(name)) for name in names}
         table.close()
-
-
-@contextlib.contextmanager
-def own_cgroup() -> Iterator[Path]:
-    """A cgroup of this process's own."""
-    root, own = cgroup_root(), cgroup_root() / f"dpfedge-bench-{os.getpid()}"
-    before = root / Path("/proc/self/cgroup").read_text().partition("0::/")[2].strip()
-    own.mkdir()
-    (own / "cgroup.procs").write_text(str(os.getpid()))
-    yield own
-    (before / "cgroup.procs").write_text(str(os.getpid()))
-    own.rmdir()
 
 
 def connects(place: tuple[str, int], key: bytes | None) -> tuple[float, float]:
@@ -284,7 +275,7 @@ def main() -> None:
                     ("program, all of it in one / empty", spent["rh_bench_full"] / empty),
                 ):
                     found.setdefault(text, ([], "×"))[0].append(ratio)
-        with own_cgroup() as cgroup:
+        with own_cgroup("bench") as cgroup:
             measure_connects(cgroup, found, rounds)
             for bits in (BITS, WIDE):
                 measure_updates(cgroup, found, bits)

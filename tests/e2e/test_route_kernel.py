@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_cgroup import own_cgroup
 
 from dpfedge.errors import RouteError, Unavailable
 from dpfedge.routing import Instance, Publisher, Router, Sample
@@ -28,7 +28,6 @@ from dpfedge.routing.kernel.addresses import Address, Service
 from dpfedge.routing.kernel.attachment import Attachment, load
 from dpfedge.routing.kernel.client import connect, give_key, serve
 from dpfedge.routing.kernel.control import ask, name_of
-from dpfedge.routing.kernel.support import cgroup_root
 from dpfedge.routing.publication import default_path
 
 SERVICE = "10.255.0.2:8000"
@@ -49,27 +48,15 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """A cgroup of this process and its children, and a run directory; skips, with the reason, where none is allowed."""
     try:
         load(short_cut=True, receive=True).close()
-        root = cgroup_root()
     except Unavailable as error:
         pytest.skip(f"no routing in the kernel: {error}")
-    own = root / f"dpfedge-e2e-{os.getpid()}"
-    before = root / Path("/proc/self/cgroup").read_text().partition("0::/")[2].strip()
-    try:
-        own.mkdir()
-        (own / "cgroup.procs").write_text(str(os.getpid()))
-    except OSError as error:
-        if own.exists():
-            own.rmdir()
-        pytest.skip(f"no cgroup can be made here: {error}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with ExitStack() as stack:
+        try:
+            own = stack.enter_context(own_cgroup("e2e"))
+        except (Unavailable, OSError) as error:
+            pytest.skip(f"no cgroup can be made here: {error}")
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("XDG_RUNTIME_DIR", str(tmp_path))
         yield own
-    (before / "cgroup.procs").write_text(str(os.getpid()))
-    for _ in range(100):
-        if not (own / "cgroup.procs").read_text():
-            break
-        time.sleep(0.05)
-    own.rmdir()
 
 
 @dataclass

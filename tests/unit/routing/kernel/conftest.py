@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,8 +16,11 @@ from dpfedge.errors import Unavailable
 from dpfedge.routing import Instance
 from dpfedge.routing.kernel.addresses import Address, Service
 from dpfedge.routing.kernel.attachment import Attachment, load
-from dpfedge.routing.kernel.support import cgroup_root
 from dpfedge.routing.key import BITS
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from own_cgroup import own_cgroup
 
 SERVICE = Service.parse(["10.255.0.1:8000", "[fd00:255::1]:8000"], "service")
 Attach = Callable[..., Attachment]
@@ -26,21 +29,12 @@ Attach = Callable[..., Attachment]
 @pytest.fixture(scope="module", autouse=True)
 def cgroup() -> Iterator[Path | None]:
     """A cgroup of this process's own: tests that run at the same time do not route each other. None: not permitted."""
-    own, before = None, Path("/")
-    try:
-        root = cgroup_root()
-        before = root / Path("/proc/self/cgroup").read_text().partition("0::/")[2].strip()
-        own = root / f"dpfedge-test-{os.getpid()}"
-        own.mkdir()
-        (own / "cgroup.procs").write_text(str(os.getpid()))
-    except (Unavailable, OSError):
-        if own is not None and own.exists():
-            own.rmdir()
-        own = None
-    yield own
-    if own is not None:
-        (before / "cgroup.procs").write_text(str(os.getpid()))
-        own.rmdir()
+    with ExitStack() as stack:
+        try:
+            own = stack.enter_context(own_cgroup("test"))
+        except (Unavailable, OSError):
+            own = None
+        yield own
 
 
 @pytest.fixture
