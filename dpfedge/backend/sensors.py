@@ -7,12 +7,13 @@ plugins to `dpfedge.hardware`, loads no vendor's library and sets nothing. What 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
 from dpfedge.hardware.source.amdsensors import AmdState, find_amd, read_amd_state
-from dpfedge.hardware.source.memory import free_share
+from dpfedge.hardware.source.memory import free_share, group_free, used_quotas
 from dpfedge.hardware.source.powermode import read_power_mode, read_power_modes
 from dpfedge.hardware.source.rails import find_rails, read_rail, total_watts
 from dpfedge.hardware.source.root import Root
@@ -20,15 +21,50 @@ from dpfedge.hardware.source.tegragpu import find_gpu, read_clock, read_load
 from dpfedge.hardware.source.thermal import Zone, find_alerts, read_zone, read_zones, throttling
 from dpfedge.records import dataclass
 
-__all__ = ["AmdSensors", "AmdState", "TegraSensors", "TegraState", "free_memory"]
+__all__ = ["AmdSensors", "AmdState", "GroupSensors", "GroupState", "TegraSensors", "TegraState", "free_memory"]
 
 _GPU_ZONES = ("gpu-thermal", "GPU-therm", "tj-thermal")
 """Zones that are the GPU's, the best first; `tj` is the hottest place of the whole chip."""
+_GROUPS_S = 1.0
+"""Between two looks at cgroups: shorter, and a share would be of the bursts in which the kernel gives out a quota."""
 
 
 def free_memory(sysroot: str | Path = "/") -> float | None:
     """Available over all memory of the machine, 0 to 1: what a device without memory of its own has. None: not told."""
     return free_share(Root(sysroot))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """What this process's cgroups, from its own up to the root, leave of a machine; None where they limit nothing."""
+
+    utilisation: float | None = None
+    """0 to 1, of the processor time that the tightest quota allows, in the last second; None at first."""
+    memory_free: float | None = None
+    """0 to 1, of the limit of which least is left; file pages that nobody used lately count as free."""
+
+
+class GroupSensors:
+    """The cgroups of this process; limits that change and a process that is moved are seen within a second."""
+
+    def __init__(self, sysroot: str | Path = "/") -> None:
+        self._root = Root(sysroot)
+        self._last: tuple[float, Mapping[str, tuple[float, float]], GroupState] = (float("-inf"), {}, GroupState())
+
+    def sample(self) -> GroupState:
+        """At most a second old; from any thread."""
+        at, before, state = self._last
+        if (now := time.monotonic()) - at >= _GROUPS_S:
+            used = used_quotas(self._root)
+            shares = [
+                (used_s - before[path][1]) / (cpus * (now - at))
+                for path, (cpus, used_s) in used.items()
+                if path in before
+            ]
+            busy = min(1.0, max(0.0, *shares)) if shares else None
+            state = GroupState(busy, group_free(self._root))
+            self._last = (now, used, state)
+        return state
 
 
 @dataclass(frozen=True, slots=True)

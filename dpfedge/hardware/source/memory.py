@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the machine and what its cgroups leave of cores and memory: files in, numbers in bytes and cores out.
+"""Memory of the machine and what its cgroups leave of cores and memory: files in, bytes, cores and shares out.
 
 It enforces nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dpfedge.hardware.source.root import Root, whole
 from dpfedge.records import dataclass
 
-__all__ = ["Limits", "Memory", "free_share", "read_limits", "read_memory", "usable_bytes"]
+__all__ = ["Limits", "Memory", "free_share", "group_free", "read_limits", "read_memory", "usable_bytes", "used_quotas"]
 
 _GROUPS_MAX = 64  # controllers, and levels of one; the kernel has about 15 controllers
+_USAGE_V1 = "cpuacct.usage"
 _UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as the largest multiple of the page size
 
 
@@ -56,15 +57,22 @@ def free_share(root: Root) -> float | None:
 
     File pages that nobody used lately count as free in a cgroup too: the kernel takes them back before it kills.
     """
-    memory = read_memory(root)
+    memory, group = read_memory(root), group_free(root)
     shares = [memory.available / memory.total] if memory.total and memory.available else []
+    shares += [] if group is None else [group]
+    return min(1.0, *shares) if shares else None
+
+
+def group_free(root: Root) -> float | None:
+    """0 to 1: what is left of the limit of the cgroup, on the way up, that has least left; None without a limit."""
+    shares = []
     for place, names in _memory_groups(root):
         limits = [size for name in names.limits if (size := _bytes(root.text(f"{place}/{name}"))) is not None]
         used = _bytes(root.text(f"{place}/{names.used}"))
         if limits and used is not None:
             idle = _stat(root.text(f"{place}/memory.stat"), names.idle)
             shares.append(1 - max(0, used - idle) / max(1, min(limits)))
-    return max(0.0, min(1.0, *shares)) if shares else None
+    return max(0.0, min(shares)) if shares else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +89,7 @@ _V1 = _Names(("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactiv
 def _memory_groups(root: Root) -> Iterator[tuple[str, _Names]]:
     groups = _groups(root)
     if "" in groups:
-        base = "sys/fs/cgroup" if root.has("sys/fs/cgroup/cgroup.controllers") else "sys/fs/cgroup/unified"
-        yield from ((place, _V2) for place in _upwards(base, groups[""]))
+        yield from ((place, _V2) for place in _upwards(_unified(root), groups[""]))
     if "memory" in groups:
         yield from ((place, _V1) for place in _upwards("sys/fs/cgroup/memory", groups["memory"]))
 
@@ -97,21 +104,50 @@ def read_limits(root: Root) -> Limits:
     groups = _groups(root)
     if not groups:
         return Limits()
-    unified = groups.get("", "/")
-    base = "sys/fs/cgroup" if root.has("sys/fs/cgroup/cgroup.controllers") else "sys/fs/cgroup/unified"
-    cpus = [_cpus_v2(root.text(f"{place}/cpu.max")) for place in _upwards(base, unified)]
-    memory = [_bytes(root.text(f"{place}/memory.max")) for place in _upwards(base, unified)]
-    for controller, group in groups.items():
-        mount = f"sys/fs/cgroup/{controller}"
-        if "cpu" in controller.split(","):
-            cpus += [_cpus_v1(root, place) for place in _upwards(mount, group)]
-        elif controller == "memory":
-            memory += [_bytes(root.text(f"{place}/memory.limit_in_bytes")) for place in _upwards(mount, group)]
+    memory = [_bytes(root.text(f"{place}/memory.max")) for place in _upwards(_unified(root), groups.get("", "/"))]
+    if "memory" in groups:
+        places = _upwards("sys/fs/cgroup/memory", groups["memory"])
+        memory += [_bytes(root.text(f"{place}/memory.limit_in_bytes")) for place in places]
     return Limits(
-        cpus=min((value for value in cpus if value is not None), default=None),
+        cpus=min((cpus for cpus, _ in _quotas(root, groups)), default=None),
         memory=min((value for value in memory if value is not None), default=None),
         version=1 if any(groups) else 2,
     )
+
+
+def used_quotas(root: Root) -> dict[str, tuple[float, float]]:
+    """For each cgroup on the way up with a quota: its cores, and the seconds of processor time it has used so far.
+
+    By the path of its counter; a group that nobody counts is left out.
+    """
+    found = {}
+    for cpus, path in _quotas(root, _groups(root)):
+        text = root.text(path)
+        version_1 = path.endswith(_USAGE_V1)
+        used_s = (whole(text or "") or 0) / 1e9 if version_1 else _stat(text, "usage_usec") / 1e6
+        if cpus and used_s:
+            found[path] = (cpus, used_s)
+    return found
+
+
+def _quotas(root: Root, groups: Mapping[str, str]) -> Iterator[tuple[float, str]]:
+    """Cores that a group may use, and the path of the file that counts what it does use."""
+    for place in _upwards(_unified(root), groups.get("", "/")):
+        if (cpus := _cpus_v2(root.text(f"{place}/cpu.max"))) is not None:
+            yield cpus, f"{place}/cpu.stat"
+    for controller, group in groups.items():
+        if "cpu" not in controller.split(","):
+            continue
+        # version 1 counts in another controller, which has the same groups unless somebody made them by hand
+        counting = (one for one in groups if "cpuacct" in one.split(",") and groups[one] == group)
+        counter, mount = next(counting, controller), f"sys/fs/cgroup/{controller}"
+        for place in _upwards(mount, group):
+            if (cpus := _cpus_v1(root, place)) is not None:
+                yield cpus, f"sys/fs/cgroup/{counter}{place.removeprefix(mount)}/{_USAGE_V1}"
+
+
+def _unified(root: Root) -> str:
+    return "sys/fs/cgroup" if root.has("sys/fs/cgroup/cgroup.controllers") else "sys/fs/cgroup/unified"
 
 
 def _groups(root: Root) -> dict[str, str]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Load and memory of the running machine, looked at many times a second: two files of the kernel in, a `Health` out.
 
+Where this process's cgroups leave less, as in a container, what they say counts: `/proc` tells of the whole machine.
 The files stay open: a look is a read at offset 0, about a tenth of what opening and taking the whole text apart
 costs. It judges nothing.
 """
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 from dpfedge.backend.api import Health
+from dpfedge.backend.sensors import GroupSensors
 from dpfedge.errors import BackendError
 
 __all__ = ["MachineHealth"]
@@ -24,19 +26,25 @@ _MOST_BYTES = 4096  # of meminfo; what is asked stands in its first three lines
 class MachineHealth:
     """Looks at one machine; by any number of threads."""
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
-        self._proc, self._cores = proc, os.cpu_count() or 1  # the count is a file, too: it is read once
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._proc, self._cores = root / "proc", os.cpu_count() or 1  # the count is a file, too: it is read once
+        self._groups = GroupSensors(root)
         self._load, self._load_until = 0.0, 0.0
         self._files: dict[str, int] = {}
         self._process, self._opening = os.getpid(), threading.Lock()
 
     def look(self) -> Health:
-        """Load average over cores, and available over total memory; BackendError or OSError where nobody tells."""
+        """Load average over cores, and available over total memory; BackendError or OSError where nobody tells.
+
+        Or processor time used over a quota's, where that is more, and what is left of a limit, where that is less.
+        """
         if (now := time.monotonic()) >= self._load_until:
             self._load, self._load_until = self._busy(), now + _LOAD_S
         memory = self._read("meminfo")
         total, free = _kibibytes(memory, b"MemTotal:"), _kibibytes(memory, b"MemAvailable:")
-        return Health(self._load, min(1.0, free / max(1, total)))
+        group, share = self._groups.sample(), min(1.0, free / max(1, total))
+        left = share if group.memory_free is None else min(share, group.memory_free)
+        return Health(max(self._load, group.utilisation or 0.0), left)
 
     def _busy(self) -> float:
         try:

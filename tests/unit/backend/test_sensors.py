@@ -4,10 +4,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from dpfedge.backend.sensors import AmdSensors, AmdState, TegraSensors, TegraState, free_memory
+from dpfedge.backend import sensors as module
+from dpfedge.backend.sensors import (
+    AmdSensors,
+    AmdState,
+    GroupSensors,
+    GroupState,
+    TegraSensors,
+    TegraState,
+    free_memory,
+)
 
 ORIN = {
     "proc/meminfo": "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 250 kB\n",
@@ -74,3 +84,35 @@ def test_free_memory__of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 1000 kB\nMemAvailable: 250 kB\n")
     assert free_memory(tmp_path) == 0.25
+
+
+def test_groups__of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a second: time used of half a core's, and what is left of the memory; no use is known before the second."""
+    box, now = tmp_path / "sys/fs/cgroup", 100.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    box.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    files = {"cgroup.controllers": "cpu memory", "cpu.max": "50000 100000", "cpu.stat": "usage_usec 1000000"}
+    files |= {"memory.max": "1000", "memory.current": "800", "memory.stat": "inactive_file 100"}
+    for name, text in files.items():
+        (box / name).write_text(text)
+    groups = GroupSensors(tmp_path)
+
+    assert groups.sample() == GroupState(None, pytest.approx(0.3))
+    now = 100.5
+    (box / "cpu.stat").write_text("usage_usec 1400000")
+    (box / "memory.current").write_text("500")
+    assert groups.sample() == GroupState(None, pytest.approx(0.3))
+    now = 102.0
+    assert groups.sample() == GroupState(pytest.approx(0.4), pytest.approx(0.6))
+    now = 103.0
+    (box / "cpu.stat").write_text("usage_usec 1")  # another group by the same name
+    (box / "memory.max").write_text("max")
+    assert groups.sample() == GroupState(0.0, None)
+    now = 104.0
+    (box / "cpu.stat").write_text("usage_usec 9000000")
+    assert groups.sample() == GroupState(1.0, None)
+    now = 105.0
+    (box / "cpu.max").write_text("max 100000")
+    assert groups.sample() == GroupState()

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.hardware.source.memory import Limits, Memory, free_share, read_limits, read_memory, usable_bytes
+from dpfedge.hardware.source.memory import (
+    Limits,
+    Memory,
+    free_share,
+    group_free,
+    read_limits,
+    read_memory,
+    usable_bytes,
+    used_quotas,
+)
 from dpfedge.hardware.source.root import Root
 
 Record = Callable[[str], Path]
@@ -98,7 +107,7 @@ MEMINFO = {"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 400 kB\n"}
 
 def test_free__of_the_machine(tmp_path: Path) -> None:
     """What is available of the whole; nothing where the kernel tells nothing."""
-    assert free_share(Root(tmp_path)) is None
+    assert free_share(Root(tmp_path)) is group_free(Root(tmp_path)) is None
     assert free_share(lay(tmp_path, MEMINFO)) == 0.4
 
 
@@ -117,6 +126,8 @@ def test_free__of_the_tightest_group(tmp_path: Path) -> None:
     }
 
     assert free_share(lay(tmp_path, files)) == pytest.approx(1 - 640 / 800)
+    (tmp_path / "sys/fs/cgroup/box/memory.current").write_text("70\n")
+    assert (free_share(Root(tmp_path)), group_free(Root(tmp_path))) == (0.4, pytest.approx(1 - 10 / 800))
 
 
 def test_free__of_a_version_1_group(tmp_path: Path) -> None:
@@ -137,3 +148,45 @@ def test_free__of_a_version_1_group(tmp_path: Path) -> None:
 def test_free_share__is_a_share(tmp_path: Path) -> None:
     """More available than there is, as between two readings of a machine whose memory is unplugged, is all of it."""
     assert free_share(lay(tmp_path, {"proc/meminfo": "MemTotal: 100 kB\nMemAvailable: 101 kB\n"})) == 1.0
+
+
+def test_used__of_version_2(tmp_path: Path) -> None:
+    """Each group on the way up that has a quota, by its own counter; one that counts nothing is left out."""
+    files = {
+        "proc/self/cgroup": "0::/box/inner/own\n",
+        "sys/fs/cgroup/cgroup.controllers": "cpu\n",
+        "sys/fs/cgroup/box/cpu.max": "150000 100000\n",
+        "sys/fs/cgroup/box/cpu.stat": "usage_usec 2500000\nuser_usec 1\n",
+        "sys/fs/cgroup/box/inner/cpu.max": "max 100000\n",
+        "sys/fs/cgroup/box/inner/cpu.stat": "usage_usec 7\n",
+        "sys/fs/cgroup/box/inner/own/cpu.max": "50000 100000\n",
+    }
+
+    assert used_quotas(lay(tmp_path, files)) == {"sys/fs/cgroup/box/cpu.stat": (1.5, 2.5)}
+    more = {"sys/fs/cgroup/box/inner/own/cpu.stat": "usage_usec 1000000\n"}
+    assert used_quotas(lay(tmp_path, more))["sys/fs/cgroup/box/inner/own/cpu.stat"] == (0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "counter"),
+    [
+        ("4:cpu,cpuacct:/box\n", "cpu,cpuacct/box"),
+        ("4:cpuacct:/box\n1:cpu:/box\n0::/\n", "cpuacct/box"),
+        ("4:cpuacct:/other\n1:cpu:/box\n0::/\n", None),
+        ("1:cpu:/box\n", None),
+    ],
+)
+def test_used__of_version_1(tmp_path: Path, groups: str, counter: str | None) -> None:
+    """Another controller counts; what it counts of another group's processes is not taken for this one's."""
+    mount = "cpu,cpuacct" if "cpu,cpuacct" in groups else "cpu"
+    files = {
+        "proc/self/cgroup": groups,
+        f"sys/fs/cgroup/{mount}/box/cpu.cfs_quota_us": "20000\n",
+        f"sys/fs/cgroup/{mount}/box/cpu.cfs_period_us": "100000\n",
+        f"sys/fs/cgroup/{mount}/cpu.cfs_quota_us": "-1\n",
+        "sys/fs/cgroup/cpuacct/other/cpuacct.usage": "9000000000\n",
+        f"sys/fs/cgroup/{counter or 'none'}/cpuacct.usage": "3500000000\n",
+    }
+
+    found = {} if counter is None else {f"sys/fs/cgroup/{counter}/cpuacct.usage": (0.2, 3.5)}
+    assert used_quotas(lay(tmp_path, files)) == found
