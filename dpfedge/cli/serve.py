@@ -303,6 +303,7 @@ async def _serve(
 
         face = NativeFace(provider, app.state.metrics, native.sock, group=native.group)
         face.start()
+        app.state.native = face
     serving = asyncio.ensure_future(server.serve(sockets))
     ending = asyncio.ensure_future(told.wait())
     try:

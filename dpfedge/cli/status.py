@@ -14,7 +14,7 @@ from dpfedge.errors import DpfError, Unavailable
 from dpfedge.serve.holding import holdings
 from dpfedge.serve.running import Server, ask, running, server_at
 
-__all__ = ["HELP", "NAME", "add_arguments", "add_which_arguments", "chosen_servers", "run"]
+__all__ = ["HELP", "NAME", "add_arguments", "add_which_arguments", "chosen_servers", "native_lines", "run"]
 
 NAME = "status"
 HELP = """Show the running servers of this user: package, board, stages, and how much memory their processes share.
@@ -110,6 +110,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {line}" for line in _placed(report["processes"]))
     yield from (f"  {line}" for line in _built(report))
     yield from (f"  {line}" for line in _degraded(report.get("degrade") or {}))
+    yield from (f"  {line}" for line in native_lines(report.get("native") or {}))
     rows = [_COLUMNS, *(_cells(process) for process in report["processes"])]
     yield from (f"  {line}" for line in aligned(rows, range(3)))
     yield from (
@@ -156,6 +157,16 @@ def _degraded(degrade: Mapping[str, Any]) -> Iterator[str]:
         names = f": {', '.join(steps[:level])}" if level else ""
         yield f"ladder: step {level} of {len(steps)}{names}"
     yield from degrade.get("left_out") or ()
+
+
+def native_lines(sessions: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """One line for each open session of libdpfedge."""
+    for number, row in sessions.items():
+        said = f"utterances {row['utterances']}, answers {row['answers']}"
+        sound = f"{_size(row['heard_bytes'])} heard, {_size(row['sound_bytes'])} sent"
+        waiting = f", {_size(row['waiting_bytes'])} waiting for room" if row["waiting_bytes"] else ""
+        who = f"native session {number} of process {row['pid']}"
+        yield f"{who}: {row['state']}, open for {row['open_ms'] / 1000:.0f} s, {said}, {sound}{waiting}"
 
 
 def _failure(error: Mapping[str, Any]) -> str:

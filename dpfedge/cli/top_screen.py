@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from dpfedge.cli.status import native_lines
+
 __all__ = ["screen"]
 
 _EVENTS = 5  # the last ones
@@ -53,6 +55,7 @@ def _server(server: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(f"{head}, pid {server['pid']}", style="bold")
     yield from _pressed(server.get("degrade") or {})
     yield from _routed(server.get("routing") or {}, server.get("memory") or {})
+    yield from map(Text, native_lines(server.get("native") or {}))
     yield _processes(server["processes"])
     yield _links(server["links"])
     if server["last_turn"]:

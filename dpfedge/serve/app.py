@@ -55,7 +55,8 @@ _CONTROL = Route("/v1/control/{what}", control, methods=["POST"])
 def create_app(provider: Provider, switcher: Switcher | None = None) -> Starlette:
     """The app that serves `provider`'s runtime, and lets `switcher` replace it over a Unix socket.
 
-    `app.state` has all of them, the metrics, and `fingerprints`: who makes the hardware fingerprint, None at first.
+    `app.state` has all of them, the metrics, and, None at first, `fingerprints`: who makes the hardware fingerprint,
+    and `native`: the native face.
     """
     app = Starlette(
         routes=_ROUTES if switcher is None else (*_ROUTES, _CONTROL),
@@ -63,7 +64,7 @@ def create_app(provider: Provider, switcher: Switcher | None = None) -> Starlett
         exception_handlers={DpfError: _dpf_error, HTTPException: _http_error, Exception: _bug},
     )
     app.state.provider, app.state.switcher, app.state.metrics = provider, switcher, Metrics()
-    app.state.fingerprints = None
+    app.state.fingerprints = app.state.native = None
     return app
 
 

@@ -25,7 +25,7 @@ __all__ = ["Server", "ask", "running", "server_at"]
 _TIMEOUT_S = 5.0
 _ANSWER_MAX_BYTES = 4 << 20  # /v1/status of sixteen stages takes under 64 KiB
 _MAPS = ("arena", "seal", "server", "zygote", "degrade", "routing", "memory")
-_MAPS_OF_MAPS = ("stages", "links")
+_MAPS_OF_MAPS = ("stages", "links", "native")
 _STAGES = "dpf-"  # begins the names of processes that are no server, also when the server has died
 _LISTENING_UNIX, _STREAM, _LISTENING_TCP = 1 << 16, 1, "0A"
 

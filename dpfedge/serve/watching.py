@@ -88,6 +88,7 @@ def activity(now: Look, before: Look | None = None) -> dict[str, Any]:
             "degrade",
             "routing",
             "memory",
+            "native",
         )
     }
     return {"pid": now.server.pid, "error": None, **named, "processes": processes, "links": links}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -100,6 +101,9 @@ def test_turn__its_sound_is_what_the_voice_made(prefix: Path, server: Any, spoke
         events = client.until(ANSWER_DONE)
         sound = hear_all(client)
         stats = client.stats()
+        *_, row = server.status()["native"].values()
+    assert (row["pid"], row["state"], row["utterances"], row["answers"]) == (os.getpid(), "idle", 1, 1)
+    assert (row["heard_bytes"], row["sound_bytes"], row["waiting_bytes"]) == (len(pcm), len(sound), 0)
     [heard] = [event.text for event in events if event.kind == TRANSCRIPT]
     assert heard.lower() == QUESTION.lower()
     assert "Paris" in "".join(event.text for event in events if event.kind == ANSWER_TEXT)

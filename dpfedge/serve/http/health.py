@@ -42,15 +42,18 @@ async def metrics(request: Request) -> PlainTextResponse:
 
 
 async def status(request: Request) -> JSONResponse:
-    """GET /v1/status: the runtime's own account of its stages, links and memory, as `dpfedge status` shows it.
+    """GET /v1/status: the runtime's own account of its stages, links and memory, as `dpfedge status` shows it, and
+    open native sessions by number (null: this server takes none).
 
     With `?memory=no` it leaves out what the kernel takes milliseconds to add up.
     """
     provider: Provider = request.app.state.provider
+    native = request.app.state.native
     own = {"ready": provider.ready, "active": provider.active, "ending": provider.ending}
     memory = request.query_params.get("memory") != "no"
     last = {"last_turn": request.app.state.metrics.last_turn(), "routing": _routing(provider)}
-    return JSONResponse({**own, **last, **await provider.status(memory=memory)})
+    sessions = None if native is None else native.figures()
+    return JSONResponse({**own, **last, "native": sessions, **await provider.status(memory=memory)})
 
 
 def _routing(provider: Provider) -> dict[str, Any] | None:

@@ -55,6 +55,8 @@ class Channel:
         """Counts the client's doorbell."""
         self.epoch = 0
         """Sound of an earlier one is not played any more."""
+        self.events_told = self.sound_bytes = 0
+        """Sent to the client so far."""
         self._waiting: list[asyncio.Future[None]] = []
         self._kept: deque[_Kept] = deque()
         self._kept_bytes = 0
@@ -153,6 +155,11 @@ class Channel:
 
     # --- to the client ---
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Sound that the client has no room for yet."""
+        return self._kept_bytes
+
     async def tell(self, kind: EventKind, number: int = 0, *, code: int = 0, at_ms: float = 0, text: str = "") -> None:
         """Send an event; waits while the client has no room for it."""
         async with self._telling:
@@ -164,6 +171,7 @@ class Channel:
                 nbytes = EVENT.size + len(part) + 1
                 self._events.send(loan, kind=kind, request=number, nbytes=nbytes, captured_ns=time.monotonic_ns())
                 self._ring(self._event_bell)
+                self.events_told += 1
 
     async def _room(self) -> Loan:
         while True:
@@ -217,6 +225,7 @@ class Channel:
             captured_ns=time.monotonic_ns(), flags=LAST if last else 0,
         )  # fmt: skip
         self._ring(self._sound_bell)
+        self.sound_bytes += len(data)
         return True
 
     def _ring(self, bell: int) -> None:

@@ -12,6 +12,8 @@ import logging
 import os
 import socket
 import struct
+from itertools import count
+from typing import Any
 
 from dpfedge.errors import Busy, DpfError
 from dpfedge.limits import NATIVE_HELLO_MAX_BYTES, NATIVE_HELLO_MAX_S, NATIVE_SESSIONS_MAX, NATIVE_WAITING_MAX
@@ -55,7 +57,15 @@ class NativeFace:
         self._provider, self._metrics, self._sock, self._group, self._most = provider, metrics, sock, group, most
         self._clients: set[asyncio.Task[None]] = set()
         self.sessions = 0
-        """Open now."""
+        """Open now, and being opened."""
+        self._numbers, self._open = count(1), dict[int, tuple[tuple[int, int, int], NativeSession]]()
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """Number of each open session → its client's process and user, and what it does; on the event loop."""
+        return {
+            str(number): {"pid": pid, "user": uid, **session.figures()}
+            for number, ((pid, uid, _), session) in self._open.items()
+        }
 
     def start(self) -> None:
         """Begin to accept; on the event loop."""
@@ -120,14 +130,18 @@ class NativeFace:
                 await state.close()
                 raise
             channel.handed_over()
-            await self._attend(channel, state, out)
+            await self._attend(_peer(client), state, NativeSession(channel, state, out))
 
-    async def _attend(self, channel: Channel, state: Conversation, out: NativeOutbox) -> None:
+    async def _attend(self, peer: tuple[int, int, int], state: Conversation, session: NativeSession) -> None:
+        number = next(self._numbers)
+        self._open[number] = peer, session
         try:
-            await attend(state, NativeSession(channel, state, out).run())
+            await attend(state, session.run())
         except DpfError as error:
             # after the welcome there is nobody to refuse; a client that broke the protocol sees its session end
             _log.warning("a native session was ended: %s", error)
+        finally:
+            del self._open[number]
 
     def _config(self, hello: Hello) -> SessionConfig:
         provider = self._provider
@@ -139,7 +153,7 @@ class NativeFace:
 
 def _check_peer(client: socket.socket, group: int | None) -> None:
     """RequestError (403) unless the client is this user's, root's, or in the group."""
-    pid, uid, gid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    pid, uid, gid = _peer(client)
     if uid in (os.geteuid(), 0) or (group is not None and group in (gid, *_groups(client))):
         return
     raise RequestError(
@@ -147,6 +161,12 @@ def _check_peer(client: socket.socket, group: int | None) -> None:
         allowed=f"user {os.geteuid()}" + ("" if group is None else f", group {group}"),
         remedy="serve with --native-group",
     )  # fmt: skip
+
+
+def _peer(client: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group that connected; process 0 is one that this server's PID namespace does not show."""
+    pid, uid, gid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid, gid
 
 
 def _groups(client: socket.socket) -> tuple[int, ...]:

@@ -61,6 +61,11 @@ class NativeOutbox(Outbox):
             "response.done": self._answer_done,
         }
 
+    @property
+    def utterances(self) -> int:
+        """How many the client was told of so far."""
+        return self._spoken
+
     async def send(self, kind: str, **fields: Any) -> None:
         """One event of the Realtime protocol; ClientGone when the client left."""
         if kind not in _NOT_SENT:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -54,6 +55,18 @@ class NativeSession:
 
     def __init__(self, channel: Channel, state: Conversation, out: NativeOutbox) -> None:
         self._channel, self._state, self._out = channel, state, out
+        self._since, self._heard_bytes = time.monotonic(), 0
+
+    def figures(self) -> dict[str, Any]:
+        """What it does now, and what came and went since it was opened; no words."""
+        hearing = self._state.utterances or self._state.by_hand
+        return {
+            "open_ms": round((time.monotonic() - self._since) * 1000),
+            "state": "answering" if self._state.response is not None else "hearing" if hearing else "idle",
+            "utterances": self._out.utterances, "answers": self._out.answer, "events": self._channel.events_told,
+            "heard_bytes": self._heard_bytes, "sound_bytes": self._channel.sound_bytes,
+            "waiting_bytes": self._channel.waiting_bytes,
+        }  # fmt: skip
 
     async def run(self) -> None:
         """Until the client leaves. LinkError when the memory holds something impossible."""
@@ -82,6 +95,7 @@ class NativeSession:
             with lease, _collected() as errors:
                 if lease.kind == Command.SAMPLES:
                     if lease.nbytes:
+                        self._heard_bytes += lease.nbytes
                         async with self._state.busy:
                             await hear(self._state, lease.view)
                     await self._state.retire()

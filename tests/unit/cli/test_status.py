@@ -77,6 +77,20 @@ def test_status__of_what_was_built_on_the_device(capsys: Output, monkeypatch: py
     assert lines[4:6] == ["  seal v: refused: driver: …", "  llm: baked prefix of llm: refused: …"]
 
 
+def test_status__of_native_sessions(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose, since when, what came and went; sound that waits only where some does."""
+    row = {"pid": 11, "user": 0, "open_ms": 61_400, "state": "answering", "utterances": 3, "answers": 2, "events": 9}
+    row |= {"heard_bytes": 1_250_000, "sound_bytes": 400_000, "waiting_bytes": 0}
+    told = {**TOLD, "native": {"4": row, "6": {**row, "pid": 12, "waiting_bytes": 8_000_000}}}
+    monkeypatch.setattr(status, "ask", lambda server: told)
+    assert main(["status"]) == 0
+    said = "answering, open for 61 s, utterances 3, answers 2, 1.2 MB heard, 0.4 MB sent"
+    assert capsys.readouterr().out.splitlines()[4:6] == [
+        f"  native session 4 of process 11: {said}",
+        f"  native session 6 of process 12: {said}, 8.0 MB waiting for room",
+    ]
+
+
 def test_status__of_where_stages_run(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each device with its stages, and the stage that an operator let run on less."""
     slow = {"target": "cpu-v3", "backend": "cpu", "device": "cpu:0", "degraded": "cpu instead of: target gpu: …"}

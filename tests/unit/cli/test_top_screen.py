@@ -59,6 +59,14 @@ def test_screen__shows_the_devices_and_who_goes_last() -> None:
     assert "memory is low: work that is not urgent goes last" in drawn
 
 
+def test_screen__shows_native_sessions() -> None:
+    """A line for each."""
+    row = {"pid": 11, "open_ms": 1000, "state": "idle", "utterances": 1, "answers": 1}
+    row |= dict.fromkeys(("heard_bytes", "sound_bytes", "waiting_bytes"), 0)
+    drawn = _drawn(_view(_server(native={"2": row})))
+    assert "native session 2 of process 11: idle, open for 1 s, utterances 1, answers 1, 0.0 MB" in drawn
+
+
 def test_screen__shows_the_ladder_and_what_happened() -> None:
     """The machine as the server sees it, the steps in force, the last events and why."""
     pressure = {

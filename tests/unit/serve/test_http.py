@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -301,6 +302,15 @@ def test_status__with_the_last_turn_and_without_memory(own: Any) -> None:
     assert (before["last_turn"], before["stages"]["llm"]["rss_bytes"]) == (None, 5)
     assert "rss_bytes" not in light["stages"]["llm"]
     assert (light["last_turn"]["mode"], light["last_turn"]["finish"]) == ("chat", "stop")
+
+
+def test_status__with_native_sessions(own: Any) -> None:
+    """As the face tells them; null where there is none."""
+    rows = {"3": {"pid": 7, "state": "idle"}}
+    with httpx.Client(base_url=own.url) as client:
+        before = client.get("/v1/status?memory=no").json()
+        own.server.config.app.state.native = SimpleNamespace(figures=lambda: rows)
+        assert (before["native"], client.get("/v1/status").json()["native"]) == (None, rows)
 
 
 def test_metrics__count_requests_turns_tokens_and_links(own: Any) -> None:

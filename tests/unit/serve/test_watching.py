@@ -21,7 +21,7 @@ TOLD: dict[str, Any] = {
     "package": "toy", "version": "1", "board": "host", "ready": True, "requests": 2, "active": 3, "last_turn": None,
     "server": {"pid": 7}, "zygote": {"pid": 8},
     "stages": {"llm": {"state": "ready", "pid": 9, "restarts": 1}, "odd": "nonsense"},
-    "links": {"llm.sink": LINK},
+    "links": {"llm.sink": LINK}, "native": {"1": {"pid": 11}},
 }  # fmt: skip
 
 
@@ -37,6 +37,7 @@ def test_activity__of_two_looks() -> None:
     }  # fmt: skip
     assert found["links"] == [{"name": "llm.sink", "sent_per_s": 10.0, **LINK}]
     assert (found["package"], found["board"], found["requests"], found["error"]) == ("toy", "host", 2, None)
+    assert found["native"] == {"1": {"pid": 11}}
 
 
 def test_activity__of_one_look_has_no_rates() -> None:

@@ -78,6 +78,22 @@ def test_places__are_bounded_and_come_back(faced: Any) -> None:
     assert faced.dial().status == 0
 
 
+def test_figures__name_each_session_and_its_client(faced: Any) -> None:
+    """Numbers are not given again; who was refused, or has said nothing yet, is not among them."""
+    first, _second, refused = faced.dial(), faced.dial(), faced.dial()
+    rows = faced.run(faced.face.figures)
+    assert list(rows) == ["1", "2"]
+    assert {(row["pid"], row["user"]) for row in rows.values()} == {(os.getpid(), os.geteuid())}
+    assert 0 <= rows["2"]["open_ms"] <= rows["1"]["open_ms"]
+    assert refused.status == 7
+    first.close()
+    faced.clients.remove(first)
+    eventually(lambda: list(faced.run(faced.face.figures)) == ["2"])
+    eventually(lambda: faced.face.sessions == 1)
+    faced.dial()
+    assert list(faced.run(faced.face.figures)) == ["2", "3"]
+
+
 def test_runtime__that_has_no_place_refuses(faced: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its own words."""
 

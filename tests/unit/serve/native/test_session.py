@@ -193,3 +193,28 @@ def test_stop__of_another_size_is_a_stop_all_the_same(faced: Any) -> None:
     client.ring()
     client.push(bytes(32))
     eventually(lambda: len(faced.session.heard) == 32)
+
+
+def test_figures__of_a_turn(faced: Any) -> None:
+    """State by state; what came and went is counted here, also what waits for room that the client does not make."""
+    client = faced.dial()
+
+    def now() -> dict[str, Any]:
+        [row] = faced.run(faced.face.figures).values()
+        return dict(row)
+
+    assert {key: value for key, value in now().items() if key not in ("pid", "user", "open_ms")} == {
+        "state": "idle", "utterances": 0, "answers": 0, "events": 0,
+        "heard_bytes": 0, "sound_bytes": 0, "waiting_bytes": 0,
+    }  # fmt: skip
+    client.push(bytes(640))
+    faced.session.feed(SpeechStarted(1024, 1, 5))
+    eventually(lambda: (now()["state"], now()["heard_bytes"], now()["utterances"]) == ("hearing", 640, 1))
+    faced.session.feed(SpeechStopped(1024, 1, 80, 5, "silence"), Transcript(1024, 1, "turn left", 5, 80))
+    faced.session.feed(*(AudioChunk(1024, 1, TONE, 22_050) for _ in range(20)))
+    eventually(lambda: now()["sound_bytes"] + now()["waiting_bytes"] == 20 * TONE.nbytes)
+    assert (now()["state"], now()["answers"]) == ("answering", 1)
+    assert now()["waiting_bytes"] > 0  # the ring has room for 64 slots
+    faced.session.feed(TurnDone(1024, 1, "stop"))
+    eventually(lambda: now()["state"] == "idle")
+    assert now()["events"] == len(client.until(EventKind.ANSWER_DONE))
