@@ -61,7 +61,7 @@ class Device:
     """Unique on the machine, for example `cpu:0`, `cuda:1`."""
     backend: str
     kind: str
-    """Device class: `cpu.x86_64`, `cpu.aarch64`, `gpu.nvidia`, `gpu.arm`, `gpu.amd`, `dla.nvidia`."""
+    """Device class: `cpu.x86_64`, `cpu.aarch64`, `gpu.nvidia`, `gpu.arm`, `gpu.amd`, `dla.nvidia`, `npu.VENDOR`."""
     name: str
     arch: str
     """`x86-64-v3`, `armv8.2-a`, `sm_87`, `gfx942`, `mali-g610`."""

@@ -48,6 +48,15 @@ def test_board__is_read(folder: Path) -> None:
     )  # fmt: skip
 
 
+def test_board__names_what_a_plugin_of_anybody_runs_on(folder: Path) -> None:
+    """Backends and NPUs that dpfedge has not heard of: a vendor writes a plugin and a board file, and no more."""
+    text = BOARD.replace("gpu.nvidia", "npu.acme").replace("[cuda]", "[acme-npu, cuda]")
+    (folder / "mine.yaml").write_text(text)
+
+    device = load_board("mine").devices[0]
+    assert (device.kind, device.backends) == ("npu.acme", ("acme-npu", "cuda"))
+
+
 def test_board__places_stages_in_threads_and_real_time(folder: Path) -> None:
     """As they stand; where they may be followed is found out where the stage starts."""
     (folder / "mine.yaml").write_text(BOARD.replace("nice: -5", "fifo: 50, isolation: thread"))
@@ -64,6 +73,8 @@ def test_board__places_stages_in_threads_and_real_time(folder: Path) -> None:
         ("memory: 3GiB", "memory: 3gib", "write 3GiB"),
         ("kind: gpu.nvidia", "kind: gpu.nvida", "mine.yaml:5: devices[0].kind: unknown value; found 'gpu.nvida'"),
         ("kind: gpu.nvidia", "kind: gpu.nvida", "did you mean gpu.nvidia?"),
+        ("kind: gpu.nvidia", "kind: npu", "found 'npu'; allowed cpu, cpu.aarch64"),
+        ("[cuda]", "[CUDA]", "devices[0].backends[0]: wrong form; found 'CUDA'"),
         ("llm: {", "lllm: {", "did you mean llm?"),
         ("nice: -5", "fifo: 100", "placement.llm.fifo: out of range"),
         ("nice: -5", "isolation: threads", "did you mean thread?"),
