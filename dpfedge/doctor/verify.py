@@ -29,7 +29,8 @@ import numpy as np
 
 from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Registry
-from dpfedge.errors import DpfError, UsageError
+from dpfedge.errors import Unavailable, UsageError
+from dpfedge.plugin.border import Border
 from dpfedge.records import dataclass
 
 __all__ = ["Step", "lists", "main", "report", "verify"]
@@ -39,6 +40,7 @@ _BENCH_S = 1800
 _RUNS = 200
 _RUNS_S = 3.0
 _NAMED = 20
+_SAID = 1000  # letters of a failure
 _TEST = """from dpfedge.backend.registry import Registry
 from dpfedge.doctor.verify import lists
 from dpfedge.testing.backend_suite import BackendSuite
@@ -82,19 +84,12 @@ def verify(
     if sys.flags.optimize:  # what the suite and the plugin look at is asserted: nothing would ever fail
         found, remedy = "a Python that leaves them out", "run it without -O and PYTHONOPTIMIZE"
         raise UsageError("a backend is proved by assertions", where="--verify", found=found, remedy=remedy)
-    begun = time.monotonic()
-    try:
-        backend = registry.get(name)
-        devices = list(backend.devices(Path("/")))
-    except DpfError as error:
-        yield Step("devices", "failed", str(error), time.monotonic() - begun)
+    devices: list[Device] = []
+    step = _tried("devices", lambda: _found(registry, name, devices))
+    yield step
+    if step.state == "failed":
         return
-    if not devices:
-        yield Step("devices", "failed", f"backend {name} finds no device here", time.monotonic() - begun)
-        return
-    shown = ", ".join(f"{one.id}: {one.name} ({one.arch})" for one in devices)
-    yield Step("devices", "passed", shown, time.monotonic() - begun)
-    asked = _Asked(backend, devices[0], package, board, only)
+    asked = _Asked(registry.get(name), devices[0], package, board, only)
     steps: list[tuple[str, Callable[[_Asked], str]]] = [
         ("health", lambda one: str(one.backend.health(one.device))),
         ("suite for backends", _suite),
@@ -112,12 +107,19 @@ def verify(
 
 
 def _tried(title: str, act: Callable[[], str]) -> Step:
-    begun = time.monotonic()
-    try:
-        state, found = "passed", act()
-    except (DpfError, AssertionError, OSError, subprocess.SubprocessError, ImportError) as error:
-        state, found = "failed", f"{type(error).__name__}: {error}"
-    return Step(title, state, found, time.monotonic() - begun)
+    """Whatever a backend raises is what its step found."""
+    begun, said = time.monotonic(), list[str]()
+    with Border(said.append):
+        return Step(title, "passed", act(), time.monotonic() - begun)
+    return Step(title, "failed", said[0], time.monotonic() - begun)
+
+
+def _found(registry: Registry, name: str, devices: list[Device]) -> str:
+    """Fills `devices`; Unavailable without one."""
+    devices += registry.get(name).devices(Path("/"))
+    if not devices:
+        raise Unavailable("it finds no device here", where=f"backend {name}")
+    return ", ".join(f"{one.id}: {one.name} ({one.arch})" for one in devices)
 
 
 def _module(backend: Backend) -> ModuleType | None:
@@ -147,27 +149,29 @@ def _suite(asked: _Asked) -> str:
         if not results.exists():
             raise AssertionError((done.stdout + done.stderr).strip()[-2000:])
         try:
-            counts, wrong = _counted(results)
+            counts, wrong, first = _counted(results)
         except xml.etree.ElementTree.ParseError as error:
             raise AssertionError(f"the suite's process was ended while it wrote its results: {error}") from error
-    assert not wrong, f"{counts}; failed: {', '.join(wrong[:_NAMED])}{' …' * (len(wrong) > _NAMED)}"
+    assert not wrong, f"{counts}; failed: {', '.join(wrong[:_NAMED])}{' …' * (len(wrong) > _NAMED)}; the first: {first}"
     assert done.returncode == 0, f"{counts}; pytest ended with {done.returncode}"
     return counts
 
 
-def _counted(results: Path) -> tuple[str, list[str]]:
-    """How the tests of a JUnit file ended, and the names of those that failed."""
+def _counted(results: Path) -> tuple[str, list[str], str]:
+    """How the tests of a JUnit file ended, the names of those that failed, and what the first of them said."""
     states: dict[str, int] = {}
-    wrong = []
+    wrong, first = [], ""
     for case in xml.etree.ElementTree.parse(results).iter("testcase"):
         skipped = case.find("skipped")
-        bad = case.find("failure") is not None or case.find("error") is not None
+        bad = next((one for one in case if one.tag in ("failure", "error")), None)
         known = skipped is not None and "xfail" in (skipped.get("type") or "")
-        state = "failed" if bad else "expected failures" if known else "passed" if skipped is None else "skipped"
+        good = "expected failures" if known else "passed" if skipped is None else "skipped"
+        state = good if bad is None else "failed"
         states[state] = states.get(state, 0) + 1
-        if bad:
+        if bad is not None:
+            first = first or str(bad.get("message")).strip()[:_SAID]
             wrong.append(str(case.get("name")))
-    return ", ".join(f"{count} {state}" for state, count in sorted(states.items())), wrong
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items())), wrong, first
 
 
 def _chained(asked: _Asked) -> str:
@@ -228,15 +232,14 @@ def _own(asked: _Asked) -> Iterator[Step]:
         return
     found = iter(own.checks(asked.backend, asked.device))
     while True:
-        begun = time.monotonic()
-        try:
-            name, text = next(found)
-        except StopIteration:
+        begun, said, one = time.monotonic(), list[str](), None
+        with Border(said.append):
+            one = next(found, None)
+        if said:
+            yield Step("the plugin's own", "failed", said[0], time.monotonic() - begun)
+        if one is None:
             return
-        except (DpfError, AssertionError, OSError) as error:
-            yield Step("the plugin's own", "failed", f"{type(error).__name__}: {error}", time.monotonic() - begun)
-            return
-        yield Step(name, "passed", text, time.monotonic() - begun)
+        yield Step(one[0], "passed", one[1], time.monotonic() - begun)
 
 
 def _pipeline(asked: _Asked) -> str:

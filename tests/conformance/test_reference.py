@@ -2,6 +2,7 @@
 """Backend reference against the suite for backends."""
 
 from dpfedge_reference import ReferenceBackend
+from dpfedge_reference.verify import UNSUPPORTED
 
 from dpfedge.testing.backend_suite import BackendSuite
 
@@ -10,4 +11,4 @@ class TestReference(BackendSuite):
     """All of it."""
 
     backend = ReferenceBackend()
-    unsupported = {"cancel": "NumPy's calls cannot be ended"}  # noqa: RUF012
+    unsupported = UNSUPPORTED

@@ -2,6 +2,7 @@
 """The whole test of a backend."""
 
 from dpfedge_template import TemplateBackend
+from dpfedge_template.verify import OPS, UNSUPPORTED
 
 from dpfedge.testing.backend_suite import BackendSuite
 
@@ -10,5 +11,5 @@ class TestTemplate(BackendSuite):
     """All of it."""
 
     backend = TemplateBackend()
-    ops = ("Add/f*", "Sub/f*", "Mul/f*", "MatMul/f*", "MatMul-*", "Relu/*", "Tanh/*", "Exp/*")
-    unsupported = {"cancel": "NumPy's calls cannot be ended", "cache": "it has no attention"}  # noqa: RUF012
+    ops = OPS
+    unsupported = UNSUPPORTED

@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from dpfedge_cpu import CpuBackend
 
-from dpfedge.backend.api import Device
+from dpfedge.backend.api import Budget, Device, GraphView, Health
 from dpfedge.backend.registry import Registry
 from dpfedge.doctor import verify as module
 from dpfedge.doctor.verify import lists, main, report, verify
@@ -66,12 +67,35 @@ def test_verify__without_a_device() -> None:
     """One failed step with the backend's own reason: nothing is proved on another device."""
     backend = FakeBackend()
     (step,) = verify(registry(backend), "fake")
-    assert (step.state, step.found) == ("failed", "backend fake finds no device here")
+    assert (step.state, step.found) == ("failed", "backend fake: it finds no device here")
     backend.found = Unavailable("no driver", where="backend fake")
     (step,) = verify(registry(backend), "fake")
     assert step.found == "backend fake: no driver"
     (step,) = verify(registry(), "fake")
     assert "no plugin brings this backend" in step.found
+
+
+def test_verify__with_errors_of_the_backend_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What breaks the contract is a failed step, and the next is tried."""
+
+    class Raw(FakeBackend):
+        def health(self, device: Device) -> Health:
+            raise KeyError("power rail")
+
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> Any:
+            raise RuntimeError("native")
+
+    backend = Raw()
+    backend.found = CpuBackend().devices(Path("/"))
+    monkeypatch.setattr(module, "_suite", lambda asked: "not run")
+    steps = {step.name: step.found for step in verify(registry(backend), "fake") if step.state == "failed"}
+    native = "RuntimeError: native"
+    assert steps == {
+        "health": "KeyError: 'power rail'", "three models over one arena": native, "bench of runs": native,
+    }  # fmt: skip
+    backend.found = ValueError("no such file")  # type: ignore[assignment]
+    (step,) = verify(registry(backend), "fake")
+    assert (step.state, step.found) == ("failed", "ValueError: no such file")
 
 
 def test_verify__without_assertions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +112,7 @@ def test_verify__a_suite_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "_TEST", "def test_good(): pass\ndef test_bad(): assert 0\n")
     steps = {step.name: step for step in verify(registry(backend), "fake")}
     assert steps["suite for backends"].state == "failed"
-    assert "1 failed, 1 passed; failed: test_bad" in steps["suite for backends"].found
+    assert "1 failed, 1 passed; failed: test_bad; the first: assert 0" in steps["suite for backends"].found
     monkeypatch.setattr(module, "_TEST", "import nothing_of_this_name\n")
     steps = {step.name: step for step in verify(registry(backend), "fake")}
     assert steps["suite for backends"].state == "failed"
@@ -108,7 +132,7 @@ def test_verify__what_the_plugin_looks_at(monkeypatch: pytest.MonkeyPatch) -> No
     assert lists(CpuBackend()) == (("*",), {"op/*": "none"}, {"cache": "why"})
     steps = [step for step in verify(registry(CpuBackend()), "cpu", only="contract") if step.state != "skipped"]
     assert str(steps[-2]).startswith("passed  one: cpu on cpu:0 (")
-    assert (steps[-1].state, steps[-1].found) == ("failed", "BackendError: backend fake: it fell off the bus")
+    assert (steps[-1].state, steps[-1].found) == ("failed", "backend fake: it fell off the bus")
 
 
 def test_module__of_a_plugin() -> None:
