@@ -20,7 +20,7 @@ __all__ = ["LAYOUTS", "SEGMENT", "VERSION", "Constant", "Graph", "Key", "Segment
 
 VERSION = 1
 """Of the document's form."""
-LAYOUTS = 1
+LAYOUTS = 2
 """Of how weights are packed and of what operators keep in their attributes: raised with every change of either."""
 SEGMENT = "CpuSegment"
 """The operator of a node that the CPU plugin runs; its attribute `segment` is the place in `Graph.segments`."""

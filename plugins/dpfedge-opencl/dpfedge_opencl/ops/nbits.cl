@@ -3,10 +3,10 @@
 //
 // Codes lie as [N / 16][block][VECS][16 columns][4 bytes]; byte j of vector v is element 4 v + j of its part of the
 // block, of 4 bits the low half, the high half being HALF elements further. Scales and offsets are [N / 16][block][16].
-// An item makes NR * V columns (V divides 16) of MR rows. INT8: A was rounded to 16 bits per block, two digits of a byte
-// (`round_blocks`); sums of products are exact then, and offsets multiply the sums of A before it was rounded. Else
-// products of floats.
-// Options: BITS, BLOCK, MR, NR, V, INT8, OFFSETS (0: there are none), LOUD (how many channels have floats), EXTRA_LOAD,
+// An item makes NR * V columns (V divides 16) of MR rows. DIGITS 2 or 3: A was rounded to 16 or 24 bits per block, as
+// digits of a byte (`round_blocks`); sums of products are exact then, also of the last bit of a float32 with three, and
+// only offsets multiply sums of A before it was rounded. DIGITS 0: products of floats.
+// Options: BITS, BLOCK, MR, NR, V, DIGITS, OFFSETS (0: there are none), LOUD (how many channels have floats), EXTRA_LOAD,
 // EPILOGUE.
 
 #define SUB (BLOCK < 32 ? BLOCK : 32)
@@ -14,6 +14,8 @@
 #define VECS (BLOCK * BITS / 32)
 #define PER_SUB (SUB * BITS / 32)
 #define MIDDLE (BITS == 4 ? 8 : 128)
+#define SHIFTED (BITS == 4 || !SIGNED_DOT) // whether codes are multiplied with MIDDLE in them
+#define LARGEST (DIGITS == 3 ? 8323072.f : 32512.f) // what the largest of a block is rounded to: the first digit is 127
 
 #if CPU
 typedef VI VIU __attribute__((aligned(4)));
@@ -22,10 +24,14 @@ typedef VC VCU __attribute__((aligned(1)));
 #define LOADVI(p) (*(__global const VIU *)(p))
 #define STOREPI(x, p) (*(VIU *)(p) = (x))
 #define STORE_BYTES(x, p) (*(__global VCU *)(p) = __builtin_convertvector(x, VC))
+#define FLOATS(x) __builtin_convertvector(x, VF)
+#define INTS(x) __builtin_convertvector(x, VI)
 #else
 #define LOADVI(p) CAT(vload, V)(0, p)
 #define STOREPI(x, p) CAT(vstore, V)(x, 0, p)
 #define STORE_BYTES(x, p) CAT(vstore, V)(CAT(convert_char, V)(x), 0, p)
+#define FLOATS(x) CAT(convert_float, V)(x)
+#define INTS(x) CAT(convert_int, V)(x)
 #endif
 
 // Four products of a code of `a` and a signed byte of `x`, added to each lane of `acc`
@@ -54,16 +60,14 @@ inline VF code_at(const VI c, const int shift) {
     const VF low = (VF)(-8.f, -7.f, -6.f, -5.f, -4.f, -3.f, -2.f, -1.f);
     const VF high = (VF)(0.f, 1.f, 2.f, 3.f, 4.f, 5.f, 6.f, 7.f);
     return __builtin_ia32_vpermi2varps256(low, c >> shift, high);
-#elif CPU
-    return __builtin_convertvector(((c >> shift) & (BITS == 4 ? 15 : 255)) - MIDDLE, VF);
 #else
-    return CAT(convert_float, V)(((c >> shift) & (BITS == 4 ? 15 : 255)) - MIDDLE);
+    return FLOATS(((c >> shift) & (BITS == 4 ? 15 : 255)) - MIDDLE);
 #endif
 }
 
 // Products of NR * V columns with rows m0 .. m0 + MR of A (past the last: that one again), from panel n0 / 16 on
-INNER void products(__global const float *A, __global const char *rounded, __global const float *steps,
-                    __global const float *sums, __global const int *W, __global const float *S,
+INNER void products(__global const float *A, __global const char *rounded, __global const int *starts,
+                    __global const float *numbers, __global const int *W, __global const float *S,
                     __global const float *O, const int m0, const int M, const int n0, const int N, const int K,
                     VF result[MR][NR]) {
     const int blocks = K / BLOCK;
@@ -85,60 +89,58 @@ INNER void products(__global const float *A, __global const char *rounded, __glo
     }
     for (int b = 0; b < blocks; b++) {
         __global const int *w[NR];
-        size_t numbers[NR];
+        size_t place[NR];
 #pragma unroll
         for (int j = 0; j < NR; j++) {
             w[j] = W + (panel[j] + b) * (VECS * 16) + lane[j];
-            numbers[j] = (panel[j] + b) * 16 + lane[j];
+            place[j] = (panel[j] + b) * 16 + lane[j];
         }
-#if INT8
-        VI high[MR][NR], low[MR][NR];
+#if DIGITS
+        VI sum[DIGITS][MR][NR];
 #pragma unroll
         for (int i = 0; i < MR; i++)
 #pragma unroll
-            for (int j = 0; j < NR; j++) high[i][j] = low[i][j] = (VI)(0);
+            for (int d = 0; d < DIGITS; d++)
+#pragma unroll
+                for (int j = 0; j < NR; j++)
+                    sum[d][i][j] = (VI)(SHIFTED ? starts[((size_t)row[i] * blocks + b) * DIGITS + d] : 0);
 #pragma unroll
         for (int v = 0; v < VECS; v++) {
             const int k = (v / PER_SUB) * SUB + (v % PER_SUB) * 4;
 #pragma unroll
             for (int j = 0; j < NR; j++) {
                 const VI code = LOADVI(w[j] + v * 16);
+#if BITS == 4
+                const VI first = code & 0x0f0f0f0f, second = (code >> 4) & 0x0f0f0f0f;
+#endif
 #pragma unroll
                 for (int i = 0; i < MR; i++) {
-                    // the block's higher digits, then its lower ones
+                    // the block's first digits, then its second ones, ...
                     __global const int *x =
-                        (__global const int *)rounded + (((size_t)row[i] * K + b * BLOCK) * 2 + k) / 4;
+                        (__global const int *)rounded + (((size_t)row[i] * K + b * BLOCK) * DIGITS + k) / 4;
+#pragma unroll
+                    for (int d = 0; d < DIGITS; d++) {
 #if BITS == 4
-                    const VI first = code & 0x0f0f0f0f, second = (code >> 4) & 0x0f0f0f0f;
-                    high[i][j] = dot4(dot4(high[i][j], first, x[0]), second, x[HALF / 4]);
-                    low[i][j] = dot4(dot4(low[i][j], first, x[BLOCK / 4]), second, x[(BLOCK + HALF) / 4]);
+                        sum[d][i][j] = dot4(sum[d][i][j], first, x[d * (BLOCK / 4)]);
+                        sum[d][i][j] = dot4(sum[d][i][j], second, x[d * (BLOCK / 4) + HALF / 4]);
 #else
-                    high[i][j] = dot4(high[i][j], code, x[0]);
-                    low[i][j] = dot4(low[i][j], code, x[BLOCK / 4]);
+                        sum[d][i][j] = dot4(sum[d][i][j], code, x[d * (BLOCK / 4)]);
 #endif
+                    }
                 }
             }
         }
 #pragma unroll
         for (int j = 0; j < NR; j++) {
-            const VF scale = LOADV(S + numbers[j]);
+            const VF scale = LOADV(S + place[j]);
 #pragma unroll
             for (int i = 0; i < MR; i++) {
                 const size_t at = (size_t)row[i] * blocks + b;
-                const VI whole = high[i][j] * 256 + low[i][j];
-#if CPU
-                VF product = __builtin_convertvector(whole, VF);
-#else
-                VF product = CAT(convert_float, V)(whole);
-#endif
-#if BITS == 4 || !SIGNED_DOT
-                product = product * steps[at] - MIDDLE * sums[2 * at];
-#else
-                product *= steps[at];
-#endif
-                acc[i][j] = product * scale + acc[i][j];
+                VF product = FLOATS(sum[DIGITS - 2][i][j] * 256 + sum[DIGITS - 1][i][j]);
+                if (DIGITS == 3) product = FLOATS(sum[0][i][j]) * 65536.f + product;
+                acc[i][j] = product * numbers[2 * at] * scale + acc[i][j];
 #if OFFSETS
-                acc[i][j] = LOADV(O + numbers[j]) * sums[2 * at + 1] + acc[i][j];
+                acc[i][j] = LOADV(O + place[j]) * numbers[2 * at + 1] + acc[i][j];
 #endif
             }
         }
@@ -179,12 +181,12 @@ INNER void products(__global const float *A, __global const char *rounded, __glo
         }
 #pragma unroll
         for (int j = 0; j < NR; j++) {
-            const VF scale = LOADV(S + numbers[j]);
+            const VF scale = LOADV(S + place[j]);
 #pragma unroll
             for (int i = 0; i < MR; i++) {
                 acc[i][j] = scale * (dot[i][j] + odd[i][j]) + acc[i][j];
 #if OFFSETS
-                acc[i][j] = LOADV(O + numbers[j]) * sums[(size_t)row[i] * blocks + b] + acc[i][j];
+                acc[i][j] = LOADV(O + place[j]) * numbers[2 * ((size_t)row[i] * blocks + b) + 1] + acc[i][j];
 #endif
             }
         }
@@ -196,14 +198,14 @@ INNER void products(__global const float *A, __global const char *rounded, __glo
         for (int j = 0; j < NR; j++) result[i][j] = acc[i][j];
 }
 
-__kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TENSOR(w), TENSOR(scales),
-                    TENSOR(offsets), TENSOR(channels), TENSOR(loud), EXTRA_ARGS TENSOR(c), const int M, const int N,
+__kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(starts), TENSOR(numbers), TENSOR(w),
+                    TENSOR(scales), TENSOR(offsets), TENSOR(channels), TENSOR(loud), EXTRA_ARGS TENSOR(c), const int M, const int N,
                     const int K) {
     const int m0 = get_global_id(0) * MR, n0 = get_global_id(1) * (NR * V);
     if (m0 >= M || n0 >= N) return;
     __global const float *A = AS(const float, a);
     VF acc[MR][NR];
-    products(A, AS(const char, rounded), AS(const float, steps), AS(const float, sums), AS(const int, w),
+    products(A, AS(const char, rounded), AS(const int, starts), AS(const float, numbers), AS(const int, w),
              AS(const float, scales), AS(const float, offsets), m0, M, n0, N, K, acc);
 #if LOUD
     // channels whose weights no block holds well: floats of their own, by A as it is
@@ -232,57 +234,58 @@ __kernel void nbits(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), TEN
         }
 }
 
-// The sum of a block of A, and (INT8) its 16-bit codes of step max|a| / 32512 as two digits of a signed byte each, all
-// of the higher ones before the lower ones, and the sum of what the codes stand for
-INNER float round_block(__global const float *x, __global char *q, float *step, float *rounded) {
-    VF exact = (VF)(0.f), most = (VF)(0.f);
+// What sums of products with a block of A need: numbers are the step of its codes and the sum of its floats; with
+// DIGITS, codes of step max|a| / LARGEST as that many signed bytes each, all of the highest ones first, and what the sum
+// for each digit starts from, so that codes of W count from MIDDLE
+INNER void round_block(__global const float *x, __global char *q, __global int *start, __global float *number) {
+    VF exact = (VF)(0.f);
+    VI most = (VI)(0);
 #pragma unroll
     for (int i = 0; i < BLOCK; i += V) {
-        const VF v = LOADV(x + i), size = v < 0.f ? -v : v;
+        const VF v = LOADV(x + i);
+        const VI size = CAT(as_int, V)(v) & 0x7fffffff; // no number is larger than the largest, which makes the step none
         exact += v;
         most = size > most ? size : most;
     }
-#if INT8
-    float lane[V], largest = 0.f;
-    STOREP(most, lane);
+    number[1] = total(exact);
+#if DIGITS
+    int lane[V], largest = 0;
+    STOREPI(most, lane);
     for (int l = 0; l < V; l++) largest = lane[l] > largest ? lane[l] : largest;
-    const float turns = largest > 0.f ? 32512.f / largest : 0.f;
-    VI sum = (VI)(0);
+    const float size = as_float(largest), reach = size < 1e-31f ? 1e-31f : size; // neither number below is beyond floats
+    const float turns = LARGEST / reach;
+    VI sum[DIGITS];
+#pragma unroll
+    for (int d = 0; d < DIGITS; d++) sum[d] = (VI)(0);
 #pragma unroll
     for (int i = 0; i < BLOCK; i += V) {
         const VF scaled = LOADV(x + i) * turns, half_up = scaled < 0.f ? (VF)(-0.5f) : (VF)(0.5f);
-#if CPU
-        const VI code = __builtin_convertvector(scaled + half_up, VI);
-#else
-        const VI code = CAT(convert_int, V)(scaled + half_up);
-#endif
-        const VI high = (code + 128) >> 8, low = code - high * 256;
-        STORE_BYTES(high, q + i);
-        STORE_BYTES(low, q + BLOCK + i);
-        sum += code;
+        VI code = INTS(scaled + half_up);
+#pragma unroll
+        for (int d = DIGITS - 1; d >= 0; d--) {
+            const VI rest = (code + 128) >> 8, digit = d ? code - rest * 256 : code;
+            STORE_BYTES(digit, q + d * BLOCK + i);
+            sum[d] += digit;
+            code = rest;
+        }
     }
-    int part[V], all = 0;
-    STOREPI(sum, part);
-    for (int l = 0; l < V; l++) all += part[l];
-    *step = largest / 32512.f;
-    *rounded = *step * all;
+#pragma unroll
+    for (int d = 0; d < DIGITS; d++) {
+        int all = 0;
+        STOREPI(sum[d], lane);
+        for (int l = 0; l < V; l++) all += lane[l];
+        start[d] = -MIDDLE * all;
+    }
+    number[0] = reach / LARGEST;
 #endif
-    return total(exact);
 }
 
-__kernel void round_blocks(TENSOR(a), TENSOR(rounded), TENSOR(steps), TENSOR(sums), const int count) {
+__kernel void round_blocks(TENSOR(a), TENSOR(rounded), TENSOR(starts), TENSOR(numbers), const int count) {
     const int first = get_global_id(0) * ROWS, end = LEAST(first + ROWS, count);
     for (int b = first; b < end; b++) {
-        float step, sum;
-        const float exact =
-            round_block(AS(const float, a) + (size_t)b * BLOCK, AS(char, rounded) + (size_t)b * 2 * BLOCK, &step, &sum);
-#if INT8
-        AS(float, steps)[b] = step;
-        AS(float, sums)[2 * b] = sum;
-        AS(float, sums)[2 * b + 1] = exact;
-#else
-        AS(float, sums)[b] = exact;
-#endif
+        const size_t at = (size_t)b * DIGITS;
+        round_block(AS(const float, a) + (size_t)b * BLOCK, AS(char, rounded) + at * BLOCK, AS(int, starts) + at,
+                    AS(float, numbers) + (size_t)b * 2);
     }
 }
 

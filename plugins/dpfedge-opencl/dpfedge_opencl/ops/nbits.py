@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """MatMulNBits and GatherBlockQuantized: matrices of 4 and 8 bit codes in blocks.
 
-With `accuracy_level` 4, and where the target multiplies bytes (feature `vnni` or `int8_dot`), activations are rounded
-to 16 bits per block, two digits of a byte each; otherwise products are of floats.
+Where the target multiplies bytes (feature `vnni` or `int8_dot`), activations are rounded to 24 bits per block, three
+digits of a byte each, whose step is a float32's at the block's largest; with `accuracy_level` 4 to 16 bits, two digits.
+Elsewhere products are of floats.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class MatMulNBits:
             names.append("")
         names += self._loud(node, own, lowering)
         node.inputs = (own[0], *names, *extras)
-        attrs["bytes"] = int(attrs.get("accuracy_level", 0) == 4 and bool({"vnni", "int8_dot"} & lowering.features))
+        attrs["digits"] = _digits(attrs.get("accuracy_level", 0) == 4, lowering)
 
     def _loud(self, node: Node, own: Sequence[str], lowering: Lowering) -> tuple[str, str]:
         found = lowering.weight(own[7]) if len(own) > 7 else None
@@ -127,7 +128,7 @@ class MatMulNBits:
         prepared = _rounded(to, node, own[0], m, offsets)
         made = kernel(
             "nbits", "nbits", to.facts, BITS=attrs.get("bits", 4), BLOCK=attrs["block_size"], MR=rows, NR=vectors,
-            V=lanes, INT8=attrs["bytes"], OFFSETS=int(offsets), LOUD=attrs["loud"],
+            V=lanes, DIGITS=attrs["digits"], OFFSETS=int(offsets), LOUD=attrs["loud"],
             SIGNED_DOT=signed_dot(to.facts), ROWS=1, ZEROS=0, INDEX="int",
             **epilogue_options(node, "last", lanes),
         )  # fmt: skip
@@ -136,6 +137,16 @@ class MatMulNBits:
         args = [*tensors(names), i32(m), i32(attrs["N"]), i32(attrs["K"])]
         sizes = (divided(m, rows), divided(attrs["N"], vectors * lanes))
         launch(to, made, args, sizes, group, m * attrs["N"] * attrs["K"])
+
+
+def _digits(may_round: bool, lowering: Lowering) -> int:
+    """How many bytes an activation becomes; 0: it stays a float."""
+    if not {"vnni", "int8_dot"} & lowering.features:
+        return 0
+    if may_round:
+        return 2
+    # a CPU's dot product that no kernel here names is done in steps, and floats are faster than three of them
+    return 0 if "vnni" not in lowering.features and lowering.arch.startswith(("x86", "arm")) else 3
 
 
 def _tiles(facts: Facts, m: int, lanes: int) -> tuple[tuple[int, ...], ...]:
@@ -149,21 +160,22 @@ def _tiles(facts: Facts, m: int, lanes: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _rounded(to: Emitting, node: Node, a: str, m: int, offsets: bool) -> tuple[str, str, str]:
-    """A in digits of a byte, the steps and the sums of its blocks, as far as the product needs them."""
+    """A in digits of a byte, what sums start from, steps and sums of its blocks, as far as the product needs them."""
     attrs = node.attrs
-    block, blocks = attrs["block_size"], m * attrs["K"] // attrs["block_size"]
-    if not attrs["bytes"] and not offsets:
+    block, blocks, digits = attrs["block_size"], m * attrs["K"] // attrs["block_size"], attrs["digits"]
+    if not digits and not offsets:
         return a, a, a
-    rounded = to.scratch("i8", (m, 2 * attrs["K"])) if attrs["bytes"] else a
-    steps = to.scratch("f32", (blocks,)) if attrs["bytes"] else a
-    sums = to.scratch("f32", (blocks, 2))
+    rounded = to.scratch("i8", (m, digits * attrs["K"])) if digits else a
+    starts = to.scratch("i32", (blocks, digits)) if digits else a
+    numbers = to.scratch("f32", (blocks, 2))
     each = 16 if to.facts.cpu else 1
     made = kernel(
-        "nbits", "round_blocks", to.facts, LOUD=0, BITS=8, BLOCK=block, MR=1, NR=1, INT8=attrs["bytes"], OFFSETS=0,
-        ROWS=each, ZEROS=0, INDEX="int", **epilogue_options(Node("", "", (), (), {}), "last", vector(to.facts)),
+        "nbits", "round_blocks", to.facts, LOUD=0, BITS=attrs.get("bits", 4), BLOCK=block, MR=1, NR=1, DIGITS=digits,
+        OFFSETS=0, ROWS=each, ZEROS=0, INDEX="int",
+        **epilogue_options(Node("", "", (), (), {}), "last", vector(to.facts)),
     )  # fmt: skip
-    launch(to, made, [*tensors((a, rounded, steps, sums)), i32(blocks)], (divided(blocks, each),))
-    return rounded, steps, sums
+    launch(to, made, [*tensors((a, rounded, starts, numbers)), i32(blocks)], (divided(blocks, each),))
+    return rounded, starts, numbers
 
 
 @op("com.microsoft.GatherBlockQuantized")
@@ -190,7 +202,7 @@ class GatherBlockQuantized:
         zeros = len(node.inputs) > 3 and bool(node.inputs[3])
         count, width = math.prod(at.shape), to.value(node.outputs[0]).shape[-1]
         made = kernel(
-            "nbits", "gather_blocks", to.facts, LOUD=0, BITS=node.attrs.get("bits", 4), BLOCK=32, MR=1, NR=1, INT8=0,
+            "nbits", "gather_blocks", to.facts, LOUD=0, BITS=node.attrs.get("bits", 4), BLOCK=32, MR=1, NR=1, DIGITS=0,
             OFFSETS=0, ROWS=1, ZEROS=int(zeros), INDEX="long" if at.dtype == "i64" else "int",
             **epilogue_options(Node("", "", (), (), {}), "last", 4),
         )  # fmt: skip

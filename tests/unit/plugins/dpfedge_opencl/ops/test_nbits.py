@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+import onnx
 import pytest
+from dpfedge_opencl.graph import read
+from dpfedge_opencl.lower import lower
 from dpfedge_opencl.ops.nbits import blocks_of, codes_of
 from made_flavours import BOTH, agree, answers, floats, one
 from made_nodes import Array, model, port
-from onnx import helper
+from onnx import helper, numpy_helper
+
+from dpfedge.backend.api import LowerRequest
 
 
 def _weights(n: int, k: int, bits: int, block: int, zeros: bool) -> dict[str, Array]:
@@ -46,6 +53,64 @@ def test_matmul_nbits__rounds_where_it_may(bits: int, rows: int) -> None:
     agree(made, "mali", feeds, 1e-5)  # no feature: products of floats
     found = answers(made, "mali", feeds, frozenset({"int8_dot"}), int8_dot=True)["y0"]
     np.testing.assert_allclose(found, answers(made, "wide", feeds)["y0"], rtol=1e-5, atol=1e-5)
+
+
+def _away(made: onnx.ModelProto, found: Array, a: Array) -> float:
+    """The largest distance from sums in float64, as a share of what products with each block's largest would sum to."""
+    attrs = {one.name: helper.get_attribute_value(one) for one in made.graph.node[0].attribute}
+    weights = {one.name: numpy_helper.to_array(one) for one in made.graph.initializer}
+    codes = codes_of(weights["w"], attrs["bits"]).reshape(attrs["N"], -1, attrs["block_size"])
+    whole = (codes.astype(np.float64) - (1 << attrs["bits"] - 1)) * weights["s"][:, :, None]
+    blocks = a.astype(np.float64).reshape(len(a), -1, attrs["block_size"])
+    wanted = np.einsum("mbk,nbk->mn", blocks, whole)
+    return float((np.abs(found - wanted) / (np.abs(blocks).max(2) @ np.abs(whole).sum(2).T)).max())
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (4, 256), (8, 32), (8, 256)])
+@pytest.mark.parametrize("kind", ["normal", "small", "one large", "alike"])
+def test_matmul_nbits__three_digits_are_as_near_as_floats(kind: str, bits: int, block: int, rows: int) -> None:
+    """Without accuracy_level, on devices that multiply bytes: half a step of a float32 at each block's largest."""
+    a = floats(rows, 1024, seed=1)
+    if kind == "one large":
+        a[:, ::block] *= 1e4
+    a = {"small": a * np.float32(1e-30), "alike": np.ones_like(a) * a[:, :1]}.get(kind, a)
+    weights = {name: array[:24] for name, array in _weights(24, 1024, bits, block, False).items()}
+    made = one("ms:MatMulNBits", {"a": a}, weights, K=1024, N=24, bits=bits, block_size=block)
+    digits = {
+        "wide": answers(made, "wide", {"a": a})["y0"],
+        "mali": answers(made, "mali", {"a": a}, frozenset({"int8_dot"}), int8_dot=True)["y0"],
+    }
+    of_floats = _away(made, answers(made, "avx2", {"a": a})["y0"], a)
+    for name, found in digits.items():
+        assert _away(made, found, a) <= max(of_floats, 6e-8), name
+
+
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_matmul_nbits__what_is_no_number_stays_none(bad: float, level: int) -> None:
+    """In its own row; rows of zeros give zeros."""
+    a = floats(4, 64, seed=1)
+    a[1, 40], a[2] = bad, 0
+    weights = _weights(32, 64, 4, 32, False)
+    weights["w"] |= 0x99  # no code stands for 0
+    made = one("ms:MatMulNBits", {"a": a}, weights, K=64, N=32, bits=4, block_size=32, accuracy_level=level)
+    found = answers(made, "wide", {"a": a})["y0"]
+    assert not np.isfinite(found[1]).any()
+    assert not found[2].any()
+    clean = np.where(np.isfinite(a), a, 0)
+    np.testing.assert_array_equal(found[[0, 3]], answers(made, "wide", {"a": clean})["y0"][[0, 3]])
+
+
+@pytest.mark.parametrize("arch", ["x86-64-v4", "armv8.2-a", "mali-g610"])
+@pytest.mark.parametrize("features", [frozenset(), frozenset({"vnni"}), frozenset({"int8_dot"})])
+def test_matmul_nbits__floats_where_no_kernel_multiplies_bytes(features: frozenset[str], arch: str) -> None:
+    """Three digits are for instructions that the kernels name: a CPU's `vnni`, a GPU's dot product."""
+    feeds = {"a": floats(1, 64)}
+    made = one("ms:MatMulNBits", feeds, _weights(32, 64, 4, 32, False), K=64, N=32, bits=4, block_size=32)
+    graph = read(lower(LowerRequest("made", made.SerializeToString(), arch, features)).code, "graph made")
+    named = "vnni" in features or ("int8_dot" in features and arch.startswith("mali"))
+    assert [one.attrs["digits"] for one in graph.nodes if "digits" in one.attrs] == [3 if named else 0]
 
 
 @pytest.mark.parametrize("flavour", BOTH)
