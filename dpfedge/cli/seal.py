@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from dpfedge.binding import bind_here
@@ -16,7 +16,8 @@ from dpfedge.cli.trusting import load_key
 from dpfedge.package import open_package
 from dpfedge.package.sidecar import sidecar_of
 from dpfedge.seal.build import Sealed, build_seal
-from dpfedge.store import locate
+from dpfedge.store import Store, locate
+from dpfedge.store.find import stored
 
 NAME = "seal"
 HELP = """Build on this device what only it can build, into a sidecar beside the package.
@@ -27,7 +28,8 @@ examples:
 
 The sidecar holds the weights as this processor packs them, so that every process shares them, and the language model's
 opening, computed. It counts for this package, target, device, driver and these library versions only: after a change it
-is refused, and this command builds it again. It is never built while a package is served."""
+is refused, and this command builds it again. It is never built while a package is served. Of an installed package one
+seal is built at a time; installs go on beside it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     keys = [load_key(path) for path in args.key]
     started = time.monotonic()
     path = locate(args.package).path
-    with open_package(path, check="full") as package, _progress(args.json) as progress:
+    with _alone(path, args.package), open_package(path, check="full") as package, _progress(args.json) as progress:
         # what a sidecar says now is not what is built from
         bound = bind_here(package, args.board, sidecar=False)
         sealed = build_seal(bound, sidecar_of(path), keys=keys, progress=progress)
@@ -56,6 +58,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"dpfedge: warning: {sealed.path}: {text}", file=sys.stderr, flush=True)
     print(_as_json(sealed, time.monotonic() - started) if args.json else _line(sealed, time.monotonic() - started))
     return 0
+
+
+def _alone(path: Path, named: str) -> AbstractContextManager[None]:
+    """What a package in a store is sealed under; nothing for one that lies elsewhere."""
+    found = stored(path)
+    return nullcontext() if found is None else Store(found[0].root).sealing(found[1], f"dpfedge seal {named}")
 
 
 def _line(sealed: Sealed | None, seconds: float) -> str:

@@ -18,6 +18,7 @@ from dpfedge.binding import Bound
 from dpfedge.binding.golden import golden_inputs
 from dpfedge.binding.seal import seal_record
 from dpfedge.package import PackageWriter
+from dpfedge.package.files import temporary_beside
 from dpfedge.package.prefix import BakedPrefix
 from dpfedge.package.sidecar import Built
 from dpfedge.records import dataclass
@@ -62,7 +63,7 @@ def build_seal(
     Unsupported when no backend of it seals anything. The file at `out` is the old one or the new one at any moment.
     """
     record = seal_record(bound)  # first: backends that seal nothing are refused before any work
-    unsigned = out.with_name(f".{out.name}.unsigned") if keys else out
+    unsigned = temporary_beside(out) if keys else out
     manifest = bound.package.manifest
     built: list[Built] = []
     prefixes: dict[str, BakedPrefix] = {}

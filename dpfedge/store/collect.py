@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dpfedge.records import dataclass
 from dpfedge.store.durable import changing, fsync_folder
+from dpfedge.store.lock import held
 from dpfedge.store.mapped import in_use
 from dpfedge.store.places import Places
 from dpfedge.store.serving import stale_notes
@@ -34,7 +35,8 @@ def collect(places: Places) -> Collected:
     needed = {id for name in places.known_names() for id in _ids(places, name)}
     candidates = [path for path in places.files.iterdir() if _unneeded(path, needed)] + list(_leftovers(places))
     kept = in_use(candidates)
-    kept_ids = {_id(path) for path in kept}
+    sealed = (path for path in places.files.glob("*.lock") if _id(path) and held(path))
+    kept_ids = {_id(path) for path in (*kept, *sealed)}
     doomed = [path for path in candidates if path not in kept and not (_id(path) and _id(path) in kept_ids)]
     deleted: dict[Path, int] = {}
     for path in (*doomed, *stale_notes(places.serving)):
@@ -63,8 +65,8 @@ def _unneeded(path: Path, needed: set[str]) -> bool:
 
 
 def _id(path: Path) -> str | None:
-    """The package that a file of `files` belongs to: the package itself, its record, its seals."""
-    id = path.name.partition(".")[0]
+    """The package that a file of `files` belongs to: the package itself, its record, its seals, whole or not."""
+    id = path.name.removeprefix(".").partition(".")[0]
     return id if is_id(id) else None
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from dpfedge.errors import StoreError, UsageError
 from dpfedge.store.places import Places
 from dpfedge.store.record import Installed, read_record
-from dpfedge.store.slots import read_slots
+from dpfedge.store.slots import is_id, read_slots
 
-__all__ = ["active", "by_id", "unknown"]
+__all__ = ["active", "by_id", "stored", "unknown"]
 
 
 def active(places: Places, name: str) -> Installed:
@@ -30,6 +31,14 @@ def active(places: Places, name: str) -> Installed:
 def by_id(places: Places, id: str) -> Installed:
     """The package with this id; StoreError when there is none."""
     return read_record(places.record(id), places.package(id))
+
+
+def stored(package: Path) -> tuple[Places, str] | None:
+    """The store in which a package file lies, and its id there; None for a file outside every store."""
+    path = Path(os.path.abspath(package))
+    places, id = Places(path.parent.parent), path.stem
+    inside = is_id(id) and path == places.package(id) and places.lock.exists()
+    return (places, id) if inside else None
 
 
 def unknown(places: Places, name: str) -> UsageError:

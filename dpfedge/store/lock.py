@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one lock of a store: who changes it holds it; who waits too long is told who does.
+"""The locks of a store, for who changes it and for who builds a seal: who waits too long is told who holds one.
 
 It is an flock, which ends with its process, however that ends. The file's text is for people only.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from dpfedge.errors import StoreBusy
 from dpfedge.store.durable import changing
 
-__all__ = ["WAIT_S", "locked"]
+__all__ = ["WAIT_S", "held", "locked"]
 
 WAIT_S = 60.0
 """How long a command waits for another one by default; an install of a large package takes most of it on slow flash."""
@@ -25,13 +25,15 @@ _PAUSE_S = 0.05
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str, wait_s: float = WAIT_S) -> Iterator[None]:
-    """Hold the lock at `path` to do `what`; StoreBusy names the holder after `wait_s` seconds."""
+def locked(
+    path: Path, what: str, wait_s: float = WAIT_S, doing: str = "another process is changing the store"
+) -> Iterator[None]:
+    """Hold the lock at `path` to do `what`; StoreBusy says `doing` and names the holder after `wait_s` seconds."""
     with changing(path.parent):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         with changing(path):
-            _take(fd, path, wait_s)
+            _take(fd, path, wait_s, doing)
         _sign(fd, f"pid {os.getpid()} ({what})")
         yield
         _sign(fd, "")
@@ -45,20 +47,35 @@ def _sign(fd: int, text: str) -> None:
         os.pwrite(fd, text.encode(), 0)
 
 
-def _take(fd: int, path: Path, wait_s: float) -> None:
+def held(path: Path) -> bool:
+    """Whether a process holds the lock at `path`, whose file need not be there; the caller holds the store's own."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block the open
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _take(fd: int, path: Path, wait_s: float, doing: str) -> None:
     deadline = time.monotonic() + wait_s
     while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not time.monotonic() < deadline:  # also for `--wait nan`, which would wait for ever
-                raise _busy(fd, path, wait_s) from None
+                raise _busy(fd, path, wait_s, doing) from None
         time.sleep(_PAUSE_S)
 
 
-def _busy(fd: int, path: Path, wait_s: float) -> StoreBusy:
+def _busy(fd: int, path: Path, wait_s: float, doing: str) -> StoreBusy:
     holder = os.pread(fd, 400, 0).decode(errors="replace")
     return StoreBusy(
-        f"another process is changing the store, waited {wait_s:g} s", where=os.fspath(path.parent),
+        f"{doing}, waited {wait_s:g} s", where=os.fspath(path.parent),
         found=holder or "a process that does not say its name", remedy="wait for it, or end it, and try again",
     )  # fmt: skip

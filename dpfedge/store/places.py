@@ -94,6 +94,10 @@ class Places:
         """What was found out about it when it was installed."""
         return self.files / f"{id}.json"
 
+    def sealing(self, id: str) -> Path:
+        """The file whose flock lets one process build its seal."""
+        return self.files / f"{id}.lock"
+
     def copy(self, id: str) -> Path:
         """It, while it is copied and verified."""
         return self.incoming / f"{id}.dpfbin"

@@ -156,6 +156,19 @@ class Store:
         with locked(self.places.lock, what, self._wait_s):
             yield
 
+    @contextlib.contextmanager
+    def sealing(self, id: str, what: str) -> Iterator[None]:
+        """Hold what building a seal of package `id` needs; StoreBusy names who builds one already.
+
+        Meanwhile nothing of the package is deleted. Installs and servers are not held up: the store's own lock is taken
+        only to begin.
+        """
+        with contextlib.ExitStack() as until_built:
+            with self.changing(what):  # who deletes lock files holds it
+                doing = "another process builds a seal for this package"
+                until_built.enter_context(locked(self.places.sealing(id), what, 0.0, doing))
+            yield
+
     # --- steps of an install ---
 
     def _reusable(self, id: str, judge: Judge) -> Installed | None:

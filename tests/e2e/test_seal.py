@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 
 from dpfedge.binding import bind_here
+from dpfedge.errors import StoreBusy
 from dpfedge.package import open_package
 from dpfedge.package.residency import residency
 from dpfedge.package.sidecar import sidecar_of
 from dpfedge.pipeline.events import TextDelta
 from dpfedge.runtime import Runtime
+from dpfedge.store import Store
 
 HOLDER = Path(__file__).parent / "made" / "made_holder.py"
 MODELS = ("vad", "speech", "llm", "voice")
@@ -119,6 +121,37 @@ def test_seal__killed_while_it_builds_leaves_the_old_one(sealed: Path) -> None:
     assert bind_here(open_package(sealed, check="fast"), check="full").stale == ()
     for path in unfinished:
         path.unlink()
+
+
+def test_seal__of_an_installed_package_is_built_once(voice_package: Path, tmp_path: Path) -> None:
+    """A second process is told who builds; `gc`, run all the while, takes away no part of it, signed nor unsigned."""
+    environ = {**os.environ, "DPFEDGE_STORE": str(tmp_path / "store")}
+    key = tmp_path / "device.key"
+
+    def dpfedge(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "dpfedge", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+
+    for words in (["keygen", "--name", "device", "-o", str(key)], ["install", str(voice_package), "--allow-unsigned"]):
+        done = dpfedge(*words)
+        assert done.communicate(timeout=500)[1] is not None
+        assert done.returncode == 0
+    store = Store(tmp_path / "store")
+    path = store.active("voice").path
+    with dpfedge("seal", "voice", "--key", str(key)) as first:
+        while not list(path.parent.glob(".*.part")):
+            assert first.poll() is None, "it was quicker than this test"
+            time.sleep(0.01)
+        with dpfedge("seal", str(path)) as second:
+            assert f"found pid {first.pid} (dpfedge seal voice); wait for it" in second.communicate(timeout=60)[1]
+        assert second.returncode == StoreBusy.exit_code
+        deleted: list[Path] = []
+        while first.poll() is None:
+            deleted += store.gc().deleted
+        told, said = first.communicate(timeout=60)
+    assert (first.returncode, deleted) == (0, []), said
+    assert told.startswith(f"{sidecar_of(path)}: ")
+    assert bind_here(open_package(path, check="fast"), check="full").stale == ()
 
 
 def test_seal__serves_the_same_answers(sealed: Path, voice_package: Path) -> None:

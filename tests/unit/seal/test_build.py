@@ -20,6 +20,7 @@ from dpfedge.compiler.recipe import load_recipe
 from dpfedge.errors import BackendError, PackageError
 from dpfedge.package import open_package
 from dpfedge.package.sidecar import sidecar_of
+from dpfedge.seal import build as module
 from dpfedge.seal.build import build_seal
 from dpfedge.signing import PrivateKey
 from dpfedge.signing.check import signatures_of
@@ -113,6 +114,26 @@ def test_build__signed(bound: Bound, backend: Packing) -> None:
 
     with open_package(out) as container:
         assert [signature.key_id for signature in signatures_of(container)] == [key.public.id]
+    assert [path.name for path in out.parent.glob(".*")] == []
+
+
+def test_build__signed_while_another_process_is(
+    bound: Bound, backend: Packing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each signs the file that it built."""
+    out, keys, sign = sidecar_of(bound.package.path), [PrivateKey.generate()], module._sign
+
+    def interrupted(unsigned: Path, *rest: Any) -> None:
+        monkeypatch.setattr(module, "_sign", sign)
+        backend.found = {"a": b"of the other"}
+        build_seal(bound, out, keys=keys)
+        assert b"of the other" in out.read_bytes()
+        sign(unsigned, *rest)
+
+    backend.found = {"a": b"of this one"}
+    monkeypatch.setattr(module, "_sign", interrupted)
+    assert build_seal(bound, out, keys=keys) is not None
+    assert b"of this one" in out.read_bytes()
     assert [path.name for path in out.parent.glob(".*")] == []
 
 

@@ -56,13 +56,32 @@ def test_collect__keeps_everything_of_a_package_in_use(
 def test_collect__what_went_by_itself_is_no_failure(
     store: Store, make: Make, judge: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`dpfedge seal` takes no lock: its unfinished file has its name by the time that it would be deleted."""
+    """Of a package whose seal is built by who knows no lock: the file has its name by the time it would be deleted."""
     store.install(make("1"), judge)
     part = store.places.files / ".x.part"
     part.write_bytes(b"12")
     monkeypatch.setattr(module, "in_use", lambda files: part.unlink() or {})
 
     assert store.gc().deleted == {}
+
+
+@pytest.mark.parametrize("referred_to", [True, False])
+def test_collect__keeps_what_belongs_to_a_seal_being_built(
+    store: Store, make: Make, judge: Any, referred_to: bool
+) -> None:
+    """The unfinished file between two names, and the package itself; when it has ended, leftovers go."""
+    one = store.install(make("1"), judge).installed
+    part, other = (store.places.files / f".{id}.dpfbin.dpfseal.1f.part" for id in (one.id, "0" * 64))
+    if not referred_to:
+        store.places.slots("voice").unlink()
+    with store.sealing(one.id, "dpfedge seal voice"):
+        part.write_bytes(b"12")
+        other.write_bytes(b"12")
+        assert set(store.gc().deleted) == {other}
+    lock = store.places.sealing(one.id)
+    rest = set() if referred_to else {one.path, store.places.record(one.id), lock}
+    assert set(store.gc().deleted) == {part} | rest
+    assert lock.exists() is referred_to
 
 
 def test_collect__waits_for_an_install_in_progress(store: Store) -> None:

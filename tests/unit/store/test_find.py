@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from dpfedge.errors import StoreError, UsageError
 from dpfedge.store import Store
 from dpfedge.store import find as module
-from dpfedge.store.find import active, by_id, unknown
+from dpfedge.store.find import active, by_id, stored, unknown
 
 Make = Callable[..., Path]
 
@@ -50,3 +51,18 @@ def test_active__that_is_switched_and_collected_while_it_is_looked_up(
     store.places.record(one.id).unlink()
     with pytest.raises(StoreError, match="the record of an installed package cannot be read"):
         active(store.places, "voice")
+
+
+def test_stored__is_a_package_by_its_place(
+    store: Store, make: Make, judge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By any spelling of its path; a file elsewhere is in no store, even in a folder that looks like one."""
+    one = store.install(make("1"), judge).installed
+    monkeypatch.chdir(one.path.parent)
+    for path in (one.path, Path(one.path.name), one.path.parent / "../files" / one.path.name):
+        assert stored(path) == (store.places, one.id)
+    lone = tmp_path / "files"
+    lone.mkdir()
+    shutil.copy(one.path, lone)
+    for path in (lone / one.path.name, make("1"), one.path.with_suffix(".json"), one.path.with_name("x.dpfbin")):
+        assert stored(path) is None
