@@ -16,7 +16,7 @@ from dpfedge.backend.api import Array, GraphView
 from dpfedge.errors import BackendError
 from dpfedge.tensors import TensorSpec
 
-__all__ = ["Compute", "HostBinding", "HostExecutable"]
+__all__ = ["Compute", "HostBinding", "HostExecutable", "check_writable"]
 
 Compute = Callable[[Mapping[str, Array]], Sequence[Any]]
 """Every input by name → every output in the order of the graph; raises BackendError only."""
@@ -81,6 +81,7 @@ class HostBinding:
             self._fixed.pop(name, None)
             return
         _check(self._where, self._outputs[name], array)
+        check_writable(self._where, name, array)
         self._fixed[name] = array
 
     def link(self, output: str, input: str) -> None:
@@ -113,6 +114,12 @@ class HostBinding:
         if self._found is None:
             raise BackendError("nothing has run yet", where=self._where)
         return self._found[name]
+
+
+def check_writable(where: str, name: str, array: Array) -> None:
+    """BackendError for read-only memory: a library that wrote there would end the process."""
+    if not array.flags.writeable:
+        raise BackendError("an output needs memory that may be written", where=f"{where}: {name}", found="read-only")
 
 
 def _no_port(where: str, name: str, specs: Sequence[TensorSpec]) -> BackendError:

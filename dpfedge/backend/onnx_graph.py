@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
 from dpfedge.backend.api import Array
 from dpfedge.errors import BackendError, Unsupported
 from dpfedge.tensors import TensorSpec
 
-__all__ = ["WEIGHT_MIN_BYTES", "graph_ports", "is_weight", "place_weights", "take_weights"]
+__all__ = ["WEIGHT_MIN_BYTES", "graph_ports", "is_weight", "place_weights", "read_model", "take_weights"]
 
 WEIGHT_MIN_BYTES = 1024
 """Smaller constants are shapes and norms; they stay in the graph, where shape inference reads them."""
@@ -24,6 +25,15 @@ _DTYPES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9
            12: "u32", 13: "u64"}  # fmt: skip
 _PACKED = frozenset({21, 22, 23, 25, 26})  # (U)INT4, FLOAT4E2M1, (U)INT2: several elements in one byte
 _DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+
+
+def read_model(data: bytes, where: str = "graph") -> onnx.ModelProto:
+    """A serialised model; BackendError for other bytes."""
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        raise BackendError("it is no ONNX graph", where=where, found=str(error)) from error
+    return model
 
 
 def graph_ports(model: onnx.ModelProto, where: str = "graph") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 
 from dpfedge.backend.api import Budget, LoweredGraph, LowerRequest
 from dpfedge.backend.cpu_facts import cpu_facts
-from dpfedge.backend.onnx_graph import WEIGHT_MIN_BYTES, graph_ports, is_weight, take_weights
+from dpfedge.backend.onnx_graph import WEIGHT_MIN_BYTES, graph_ports, is_weight, read_model, take_weights
 from dpfedge_cpu.branches import graphs, hoist, separate
 from dpfedge_cpu.canonical import canonical
 from dpfedge_cpu.kernels import DOMAIN
@@ -38,7 +38,7 @@ def lower(request: LowerRequest) -> LoweredGraph:
     here = cpu_facts(Path("/")).level
     level = "ENABLE_ALL" if request.arch == here else "ENABLE_EXTENDED"
     rule = f"target {request.arch} is {'' if request.arch == here else 'not '}the compiling machine's architecture"
-    source = onnx.ModelProto.FromString(request.onnx)
+    source = read_model(request.onnx, f"graph {request.name}")
     widened = widen(source) if level == "ENABLE_ALL" and request.arch in _BLOCKED else 0
     model = _optimise(request, source, level)
     _name_apart(model)
@@ -81,7 +81,7 @@ def lower_plain(
     16-bit floats is left to the provider as it is. `change` may rewrite the graph after that and returns the decisions
     it took.
     """
-    model = onnx.ModelProto.FromString(request.onnx)
+    model = read_model(request.onnx, f"graph {request.name}")
     if any(has_halves(graph) for graph in graphs(model.graph)):
         decision = "optimiser=none", "the CPU has no 16-bit kernels, and its casts to 32 bits would stay in the graph"
     else:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfedge.backend.api import Array, Budget, GraphView
+from dpfedge.backend.host import check_writable
 from dpfedge.errors import BackendError, RunCancelled, Unavailable, Unsupported
 from dpfedge.tensors import TensorSpec
 from dpfedge_cpu.kernels import DOMAIN, register
@@ -234,6 +235,7 @@ class CpuBinding:
             self._fixed.pop(name, None)
             return
         self._check(self._outputs, name, array)
+        check_writable(self._where, name, array)
         device, number, address = self._place(name, array, written=True)
         with mapped_errors(self._where):
             self._io.bind_output(name, device, number, array.dtype, array.shape, address)

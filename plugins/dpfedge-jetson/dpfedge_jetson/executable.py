@@ -19,6 +19,7 @@ from dpfedge_cpu.placed import Hold, Memory
 from dpfedge_cpu.session import address_of
 
 from dpfedge.backend.api import Array, GraphView
+from dpfedge.backend.host import check_writable
 from dpfedge.errors import BackendError
 from dpfedge.tensors import TensorSpec
 from dpfedge_jetson.engine import Engine, failed
@@ -97,6 +98,7 @@ class DlaBinding:
     def set_output(self, name: str, array: Array | None) -> None:
         """Write `name` into `array`, or into memory of the binding's own."""
         if array is not None:
+            check_writable(self._where, name, array)
             self._take(self._outputs, name, array)
         elif name not in self._outputs:
             raise _no_port(self._where, name, self._outputs)

@@ -43,16 +43,10 @@ class NullBackend:
 
     def lower(self, request: LowerRequest) -> LoweredGraph:
         """The graph as it is, its weights apart."""
-        import onnx
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-        from dpfedge.backend.onnx_graph import graph_ports, take_weights
+        from dpfedge.backend.onnx_graph import graph_ports, read_model, take_weights
 
         where = f"graph {request.name}"
-        try:
-            model = onnx.ModelProto.FromString(request.onnx)
-        except DecodeError as error:
-            raise BackendError("it is no ONNX graph", where=where) from error
+        model = read_model(request.onnx, where)
         inputs, outputs = graph_ports(model, where)
         weights = take_weights(model)
         # compile `model` for `request.arch` here; raise Unsupported for an operator that will never run

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpfedge.backend.api import Array
+from dpfedge.backend.host import check_writable
 from dpfedge.errors import BackendError
 from dpfedge.tensors import TensorSpec
 from dpfedge_opencl.memory import Memory, Span
@@ -82,6 +83,7 @@ class Ports:
         if bound is not None and bound.array is array:
             return
         self._check(self.outputs, name, array)
+        check_writable(self._where, name, array)
         self.fixed[name] = self._port(array)
         self._outputs_changed()
 

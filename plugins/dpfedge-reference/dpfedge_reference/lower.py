@@ -6,12 +6,10 @@ It changes no node. An operator without a definition here is refused by name.
 
 from __future__ import annotations
 
-import onnx
-
 from dpfedge.backend.api import LoweredGraph, LowerRequest
-from dpfedge.backend.onnx_graph import graph_ports, take_weights
+from dpfedge.backend.onnx_graph import graph_ports, read_model, take_weights
 from dpfedge.errors import Unsupported
-from dpfedge_reference.evaluator import mapped_errors, prepare
+from dpfedge_reference.evaluator import prepare
 
 __all__ = ["lower"]
 
@@ -19,8 +17,7 @@ __all__ = ["lower"]
 def lower(request: LowerRequest) -> LoweredGraph:
     """Check that each operator is defined here, and take out constants of 1 KiB and more."""
     where = f"graph {request.name}"
-    with mapped_errors(where):
-        model = onnx.ModelProto.FromString(request.onnx)
+    model = read_model(request.onnx, where)
     try:
         prepare(model, {})
     except (NotImplementedError, RuntimeError) as error:

@@ -33,16 +33,10 @@ _DTYPES = ("f32", "f16", "f64")
 
 def lower(request: LowerRequest) -> LoweredGraph:
     """The nodes of the graph as steps of a plan."""
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    from dpfedge.backend.onnx_graph import graph_ports, take_weights
+    from dpfedge.backend.onnx_graph import graph_ports, read_model, take_weights
 
     where = f"graph {request.name}"
-    try:
-        model = onnx.ModelProto.FromString(request.onnx)
-    except DecodeError as error:
-        raise BackendError("it is no ONNX graph", where=where) from error
+    model = read_model(request.onnx, where)
     steps = [(node.op_type, [*node.input], [*node.output], node.domain) for node in model.graph.node]
     if unknown := sorted({op for op, _, _, domain in steps if domain or op not in OPERATORS}):
         raise Unsupported(

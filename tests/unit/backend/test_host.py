@@ -46,6 +46,12 @@ def test_run__output_of_another_shape(loaded: Executable) -> None:
     assert call.output("y").shape == (1, 64)
 
 
+def test_set_output__read_only(loaded: Executable) -> None:
+    """Refused when it is bound, not when it is written."""
+    with pytest.raises(BackendError, match="graph affine: y: an output needs memory that may be written"):
+        loaded.bind().set_output("y", np.frombuffer(bytes(256), np.float32).reshape(1, 64))
+
+
 def test_run__result_of_another_dtype() -> None:
     """A function that answers with doubles is found out, not converted."""
     port = TensorSpec("x", "f32", (1,))

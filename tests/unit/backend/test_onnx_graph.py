@@ -8,9 +8,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from dpfedge.backend.onnx_graph import graph_ports, place_weights, take_weights
+from dpfedge.backend.onnx_graph import graph_ports, place_weights, read_model, take_weights
 from dpfedge.errors import BackendError, Unsupported
 from dpfedge.testing.models import affine, matrix
+
+
+def test_read_model__of_other_bytes() -> None:
+    """A file cut short, or another one, is refused by the graph's name."""
+    with pytest.raises(BackendError, match="graph g: it is no ONNX graph; found "):
+        read_model(b"\x07nothing", "graph g")
 
 
 def test_graph_ports__with_names_and_sizes() -> None:

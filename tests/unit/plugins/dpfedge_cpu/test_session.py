@@ -154,6 +154,12 @@ def test_set_input__unfit_array(graph: CpuExecutable, array: np.ndarray[Any, Any
         graph.bind().set_input("x", array)
 
 
+def test_set_output__read_only(graph: CpuExecutable) -> None:
+    """The library would write into a mapping that is none's to write, and the process would end."""
+    with pytest.raises(BackendError, match="graph graph: y: an output needs memory that may be written"):
+        graph.bind().set_output("y", np.frombuffer(bytes(512), np.float32).reshape(2, 64))
+
+
 def test_bind__unknown_ports(graph: CpuExecutable) -> None:
     """Unknown names are errors naming the known ones."""
     call = graph.bind()

@@ -126,13 +126,15 @@ def test_bindings__keep_apart(executable: DlaExecutable) -> None:
 
 def test_errors__name_the_graph(executable: DlaExecutable) -> None:
     """And the executable goes on working."""
-    call, x = executable.bind(), np.ones(SHAPE, np.float32)
+    call, x, fixed = executable.bind(), np.ones(SHAPE, np.float32), np.ones(SHAPE, np.float32)
+    fixed.flags.writeable = False
     wrong: list[Callable[[], object]] = [
         lambda: call.set_input("x", x.astype(np.float64)),
         lambda: call.set_input("x", np.ones((2, *SHAPE[1:]), np.float32)),
         lambda: call.set_input("x", np.ones((1, 16, 2, 4), np.float32)[..., ::2]),
         lambda: call.set_input("q", x),
         lambda: call.set_output("q", x),
+        lambda: call.set_output("y", fixed),
         lambda: call.set_output("q", None),
         lambda: call.link("y", "q"),
         lambda: call.run(),

@@ -31,6 +31,7 @@ def test_ports__refuse_what_does_not_fit(ports: Ports) -> None:
         lambda: ports.set_input("x", np.zeros((3, 5), np.float32)),
         lambda: ports.set_input("x", np.zeros(4, np.float32)),
         lambda: ports.set_output("q", x),
+        lambda: ports.set_output("y", np.frombuffer(bytes(32), np.float32)),
         lambda: ports.shapes(),
     )
     for act in wrong:
