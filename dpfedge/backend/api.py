@@ -212,7 +212,8 @@ class Binding(Protocol):
         """Read input `name` from `array` in place on every following run."""
 
     def set_output(self, name: str, array: Array | None) -> None:
-        """Write output `name` into `array` in place (of the result's shape), or None: the backend allocates."""
+        """Write output `name` into `array` in place (of the result's shape, not read-only), or None: the backend
+        allocates, and `array` is written no more."""
 
     def link(self, output: str, input: str) -> None:
         """After each run, feed this run's `output` (backend-allocated) to `input` of the next, without a copy."""
@@ -238,8 +239,8 @@ class Executable(Protocol):
         """A new prepared call."""
 
     def close(self) -> None:
-        """Unload: give memory of the device and of this process back; later runs raise BackendError, a second close is
-        nothing."""
+        """Unload: give memory of the device and of this process back, with threads and files; later runs, also of its
+        bindings, raise BackendError, a second close is nothing."""
 
 
 class Backend(Protocol):
@@ -275,7 +276,7 @@ class Cancels(Protocol):
     """What a binding has besides when its backend says `cancels`."""
 
     def cancel(self) -> None:
-        """End the run in progress at its next operator; it and each later run raise RunCancelled until `rearm`.
+        """End this binding's run at its next operator; it and each later run of it raise RunCancelled until `rearm`.
 
         For any thread at any time: an owner that cancels just before a run begins has cancelled it, too.
         """

@@ -26,6 +26,7 @@ from dpfedge.backend.api import (
     Budget,
     Device,
     GraphView,
+    LowerRequest,
     missing,
     sealing,
 )
@@ -36,7 +37,8 @@ from dpfedge.testing.calls import ended_on_its_way, lasting, run_in_place, same,
 from dpfedge.testing.cases import Case, cases
 from dpfedge.testing.judging import golden, judge, match, name_of, named
 from dpfedge.testing.loading import load, lowered, sealed, view
-from dpfedge.testing.measuring import difference, poisoned, resident_bytes, return_at_once
+from dpfedge.testing.measuring import difference, handles, intact, poisoned, resident_bytes, return_at_once
+from dpfedge.testing.mistakes import mistakes, refusal
 from dpfedge.testing.models import WIDTH, affine, chain, decaying, heavy, right_affine, rows
 
 __all__ = ["BackendSuite"]
@@ -170,10 +172,19 @@ class BackendSuite:
                     self.backend.finish(first, {})
 
     def test_run__allocates(self, device: Device, judged: Callable[[], Any]) -> None:
-        """A plain run returns every output."""
+        """A plain run returns every output; a binding allocates one again that was the caller's, and lets go of it."""
         with judged():
-            found = load(self.backend, device, affine(3)).run({"x": rows(3)})
-            same(found, right_affine(rows(3)))
+            executable, y = load(self.backend, device, affine(3)), poisoned((3, WIDTH), np.dtype(np.float32))
+            same(executable.run({"x": rows(3)}), right_affine(rows(3)))
+            call = executable.bind()
+            call.set_input("x", rows(3))
+            call.set_output("y", y)
+            call.run()
+            y[...] = np.nan
+            call.set_output("y", None)
+            call.run()
+            same({"y": call.output("y"), "z": call.output("z")}, right_affine(rows(3)))
+            assert np.isnan(y).all(), "memory was written that is no longer an output's"
 
     def test_dynamic_shapes__need_no_second_executable(self, device: Device, judged: Callable[[], Any]) -> None:
         """One binding takes sizes up and down; where shapes are fixed, one graph for each size does."""
@@ -210,7 +221,8 @@ class BackendSuite:
             size = 2 * WIDTH * 4
             links = [LinkSpec("a.b", "a", "b", 2, size), LinkSpec("b.c", "b", "c", 2, size)]
             with Arena.create(links, requests=1) as arena:
-                x, y = (slot(arena, link) for link in ("a.b", "b.c"))
+                x, y, other = (slot(arena, link) for link in ("a.b", "b.c", "b.c"))
+                other[...] = 7
                 call.set_input("x", x)
                 call.set_output("y", y)
                 for seed in range(3):
@@ -218,7 +230,8 @@ class BackendSuite:
                     call.run()
                     same({"y": y}, {"y": right_affine(x)["y"]})
                     assert call.output("y") is y
-                del call, x, y
+                    assert (other == 7).all(), "another slot was written"
+                del call, x, y, other
 
     def test_cache__is_written_in_place(self, device: Device, judged: Callable[[], Any]) -> None:
         """An attention step reads keys and values from the memory it writes them to, as language models do."""
@@ -237,20 +250,23 @@ class BackendSuite:
             same(found, dict(zip(found, wanted, strict=True)))
 
     def test_load_unload__returns_memory(self, device: Device, judged: Callable[[], Any]) -> None:
-        """Loading, running and closing again and again takes no more than once; a closed executable says so."""
+        """Loading, running and closing again and again takes no more than once; what is closed says so."""
         with judged():
             graph = view(self.backend, lowered(self.backend, device, heavy(_HEAVY_MIB)), "heavy")
             return_at_once()
             free = 0.0
             for cycle in range(_CYCLES + 4):
                 executable = self.backend.load(graph, device, Budget())
-                executable.run({"x": np.ones((1, 1024), np.float32)})
+                call, x = executable.bind(), np.ones((1, 1024), np.float32)
+                call.set_input("x", x)
+                call.run()
                 executable.close()
                 executable.close()
                 if cycle == 3:
-                    before, free = resident_bytes(), self.backend.health(device).free_memory
-            with pytest.raises(BackendError, match="heavy"):
-                executable.run({"x": np.ones((1, 1024), np.float32)})
+                    before, open_before, free = resident_bytes(), handles(), self.backend.health(device).free_memory
+            for act in (call.run, lambda: executable.run({"x": x}), lambda: executable.bind().run()):
+                assert "heavy" in refusal(act), "a run after close: no BackendError that names the graph"
+            assert handles() - open_before < _CYCLES, "files or threads stay behind"
             leak = 2 * _HEAVY_MIB << 20
             now = resident_bytes()
             assert now - before < leak, f"{(now - before) >> 20} MiB"
@@ -275,11 +291,11 @@ class BackendSuite:
                 list(pool.map(work, range(4)))
 
     def test_cancel__ends_a_run(self, device: Device, judged: Callable[[], Any]) -> None:
-        """From another thread, on its way, for good until rearmed; afterwards answers are right again."""
+        """From another thread, on its way, for good until rearmed; another binding goes on, and answers are right."""
         with judged():
-            call, y = lasting(self.backend, device)
+            call, y, whole_s = lasting(self.backend, device)
             stop, wanted = stoppable(self.backend, device, call), y.copy()
-            assert any(ended_on_its_way(call, stop, y, delay) for delay in np.linspace(0.002, 0.05, 20))
+            assert any(ended_on_its_way(call, stop, y, delay, whole_s) for delay in np.linspace(0.002, 0.05, 20))
             stop.cancel()
             for _ in range(2):
                 with pytest.raises(RunCancelled):
@@ -287,33 +303,33 @@ class BackendSuite:
             stop.rearm()
             call.run()
             assert np.array_equal(y, wanted)
+            executable = load(self.backend, device, affine(2))
+            one, other = executable.bind(), executable.bind()
+            stoppable(self.backend, device, one).cancel()
+            other.set_input("x", rows(2))
+            other.run()
+            same({"y": other.output("y")}, {"y": right_affine(rows(2))["y"]})
 
     def test_errors__name_the_graph(self, device: Device, judged: Callable[[], Any]) -> None:
         """What the caller does wrong is a BackendError with the graph's name, and the executable goes on working."""
         with judged():
             executable = load(self.backend, device, affine(2))
-            call = executable.bind()
-            wrong: dict[str, Callable[[], object]] = {
-                "another dtype": lambda: call.set_input("x", rows(2).astype(np.float64)),
-                "memory with holes": lambda: call.set_input("x", rows(4)[::2]),
-                "another dtype for an output": lambda: call.set_output("y", np.zeros((2, WIDTH), np.int32)),
-                "no such input": lambda: call.set_input("q", rows(2)),
-                "no such output": lambda: call.set_output("q", rows(2)),
-                "no such link": lambda: call.link("y", "q"),
-                "a missing input": lambda: executable.bind().run(),
-                "a missing feed": lambda: executable.run({}),
-                "another shape": lambda: executable.run({"x": rows(2, WIDTH - 1)}),
-                "an output before any run": lambda: executable.bind().output("y"),
-            }
-            for what, act in wrong.items():
-                with pytest.raises(BackendError) as caught:
-                    act()
-                assert "affine" in str(caught.value), what
+            kept = [poisoned((count, WIDTH), np.dtype(np.float32)) for count in (1, 4, 2)]
+            for what, act in mistakes(executable, *kept).items():
+                assert "affine" in refusal(act), f"{what}: no BackendError that names the graph"
+            assert all(intact(array) for array in kept), "memory around an output was written"
             same(executable.run({"x": rows(2)}), right_affine(rows(2)))
+            if self.backend.capabilities(device).dynamic_shapes:
+                two, feeds = load(self.backend, device, decaying("n")), {"state": rows(1)[0, :5], "x": rows(1)[0, :4]}
+                with pytest.raises(BackendError, match="decaying"):
+                    two.run(feeds)
 
     def test_damaged__code_is_refused(self, device: Device, judged: Callable[[], Any]) -> None:
-        """Bytes that are no graph of this backend are a BackendError, not a crash."""
+        """Bytes that are no graph of this backend are a BackendError, not a crash; so are those of no ONNX graph."""
         with judged():
+            no_model = LowerRequest("affine", b"\x07nothing", device.arch, device.features)
+            with pytest.raises(BackendError, match="affine"):
+                self.backend.lower(no_model)
             good = view(self.backend, lowered(self.backend, device, affine(2)), "affine")
             code = bytes(good.code)
             for damaged in (b"", b"\x07nothing", code[: len(code) // 2], bytes(len(code))):

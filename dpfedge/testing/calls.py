@@ -17,24 +17,34 @@ from dpfedge.backend.api import Array, Backend, Binding, Cancels, Device, Execut
 from dpfedge.errors import RunCancelled, Unsupported
 from dpfedge.link import Arena, LinkSpec
 from dpfedge.testing.loading import load
-from dpfedge.testing.measuring import difference, poisoned
+from dpfedge.testing.measuring import difference, intact, poisoned
 from dpfedge.testing.models import WIDTH, chain, rows
 
 __all__ = ["ended_on_its_way", "lasting", "run_in_place", "same", "slot", "slots", "stoppable"]
 
 _SAME = 1e-4
+_WELL_BEFORE = 0.75  # of a whole run: one that is cancelled only at its end takes all of it
 
 
 def run_in_place(executable: Executable, feeds: Mapping[str, Array], wanted: Sequence[Array]) -> list[Array]:
-    """Run with inputs bound and outputs bound to poisoned memory of the wanted shapes; that memory."""
-    call = executable.bind()
+    """Run with inputs bound and outputs bound to poisoned memory of the wanted shapes; that memory.
+
+    AssertionError where a second run gives other bytes, or where anything but the outputs was written.
+    """
+    call, runs = executable.bind(), list[list[Array]]()
+    before = {name: array.tobytes() for name, array in feeds.items()}
     for name, array in feeds.items():
         call.set_input(name, array)
-    found = [poisoned(array.shape, array.dtype) for array in wanted]
-    for spec, array in zip(executable.outputs, found, strict=True):
-        call.set_output(spec.name, array)
-    call.run()
-    return found
+    for _ in range(2):
+        runs.append([poisoned(array.shape, array.dtype) for array in wanted])
+        for spec, array in zip(executable.outputs, runs[-1], strict=True):
+            call.set_output(spec.name, array)
+        call.run()
+        assert all(intact(array) for array in runs[-1]), "memory around an output was written"
+    assert all(feeds[name].tobytes() == was for name, was in before.items()), "an input was written"
+    first, second = ([array.tobytes() for array in run] for run in runs)
+    assert first == second, "the second run gave other bytes"
+    return runs[0]
 
 
 def same(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
@@ -67,8 +77,11 @@ def stoppable(backend: Backend, device: Device, call: Binding) -> Cancels:
     return found
 
 
-def lasting(backend: Backend, device: Device, least_s: float = 0.02, longest: int = 4096) -> tuple[Binding, Array]:
-    """A call that ran once for at least `least_s` on `device` (or is `longest` products long), and where it writes."""
+def lasting(
+    backend: Backend, device: Device, least_s: float = 0.02, longest: int = 4096
+) -> tuple[Binding, Array, float]:
+    """A call that ran once for at least `least_s` on `device` (or is `longest` products long), where it writes, and for
+    how many seconds it ran."""
     length = 64
     while True:
         call, y = load(backend, device, chain(length, 256, 256)).bind(), poisoned((256, 256), np.dtype(np.float32))
@@ -77,20 +90,22 @@ def lasting(backend: Backend, device: Device, least_s: float = 0.02, longest: in
         call.run()
         begun = time.monotonic()
         call.run()
-        if time.monotonic() - begun >= least_s or length >= longest:
-            return call, y
+        taken_s = time.monotonic() - begun
+        if taken_s >= least_s or length >= longest:
+            return call, y, taken_s
         length *= 4
 
 
-def ended_on_its_way(call: Binding, stop: Cancels, y: Array, delay: float) -> bool:
-    """Whether a cancel `delay` seconds after the start left the last output as it was."""
+def ended_on_its_way(call: Binding, stop: Cancels, y: Array, delay: float, whole_s: float) -> bool:
+    """Whether a cancel `delay` seconds after the start left the last output as it was, well before `whole_s`."""
     y[...] = np.nan
     timer = threading.Timer(delay, stop.cancel)
     timer.start()
+    begun = time.monotonic()
     try:
         call.run()
     except RunCancelled:
-        return bool(np.isnan(y).all())
+        return bool(np.isnan(y).all()) and time.monotonic() - begun < _WELL_BEFORE * whole_s
     finally:
         timer.join()
         stop.rearm()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model on a backend as a package would bring it there: an ONNX model in, an executable out.
 
-Weights lie in one section of mapped memory, as they do in a package; what is sealed lies in a file without a name.
+Weights lie in one section of a file mapped read-only, as they do in a package; so does what is sealed.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ def view(backend: Backend, graph: LoweredGraph, name: str, samples: Sequence[Map
         size += array.nbytes
     weights = {}
     if size:
-        memory = memoryview(mmap.mmap(-1, size))
-        for key, array in graph.weights.items():
-            start = places[key][1]
-            memory[start : start + array.nbytes] = array.reshape(-1).view("u1").data
-        weights[SECTION] = memory.toreadonly()
+        with tempfile.TemporaryFile(prefix="dpfedge-suite-") as file:
+            for key, array in graph.weights.items():
+                file.seek(places[key][1])
+                file.write(array.reshape(-1).view("u1").data)
+            file.truncate(size)
+            weights[SECTION] = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     code = backend.finish(graph, places)
     return GraphView(name, memoryview(code), graph.inputs, graph.outputs, weights, samples=samples)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +17,10 @@ import numpy as np
 
 from dpfedge.backend.api import Array
 
-__all__ = ["difference", "poisoned", "resident_bytes", "return_at_once"]
+__all__ = ["difference", "handles", "intact", "poisoned", "resident_bytes", "return_at_once"]
 
 _POISON = 0xA5
+_GUARD_BYTES = 256  # of poison before and behind memory that is handed out; a multiple of any alignment asked for
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 _LARGE_BYTES = 128 << 10  # glibc's own choice, until it adapts
 
@@ -29,6 +31,8 @@ def difference(found: Array, wanted: Array) -> float:
         return float("inf")
     if not wanted.size:
         return 0.0
+    if found.dtype == bool:  # poison is neither 0 nor 1
+        found, wanted = found.view(np.uint8), wanted.view(np.uint8)
     a, b = found.astype(np.float64), wanted.astype(np.float64)
     with np.errstate(invalid="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -38,10 +42,23 @@ def difference(found: Array, wanted: Array) -> float:
 
 
 def poisoned(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
-    """Memory filled with a pattern that is no likely answer, to be overwritten by a backend."""
-    array = np.empty(tuple(shape), dtype)
-    array.reshape(-1).view("u1")[...] = _POISON
-    return array
+    """Memory filled with a pattern that is no likely answer, to be overwritten by a backend; more of it lies around."""
+    size = math.prod(shape) * dtype.itemsize
+    whole = np.full(size + 2 * _GUARD_BYTES, _POISON, np.uint8)
+    return whole[_GUARD_BYTES : _GUARD_BYTES + size].view(dtype).reshape(tuple(shape))
+
+
+def intact(array: Array) -> bool:
+    """Whether nobody wrote before or behind an array of `poisoned`."""
+    whole = array.base
+    assert whole is not None
+    return bool((whole[:_GUARD_BYTES] == _POISON).all() and (whole[-_GUARD_BYTES:] == _POISON).all())
+
+
+def handles() -> int:
+    """Open files and threads of this process."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")) + len(os.listdir("/proc/self/task"))
 
 
 def return_at_once() -> None:

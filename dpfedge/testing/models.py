@@ -47,13 +47,15 @@ def right_affine(x: Array) -> dict[str, Array]:
     return {"y": x @ matrix(1) + 1, "z": x + x}
 
 
-def decaying() -> onnx.ModelProto:
-    """next = state·0.5 + x, for links from run to run; f32[4]."""
+def decaying(size: int | str = 4) -> onnx.ModelProto:
+    """next = state·0.5 + x, for links from run to run; f32[size]."""
     nodes = [
         helper.make_node("Mul", ["state", "half"], ["less"], name="less"),
         helper.make_node("Add", ["less", "x"], ["next"], name="next"),
     ]
-    return _model("decaying", nodes, {"state": (4,), "x": (4,)}, {"next": (4,)}, {"half": np.array([0.5], np.float32)})
+    return _model(
+        "decaying", nodes, {"state": (size,), "x": (size,)}, {"next": (size,)}, {"half": np.array([0.5], np.float32)}
+    )
 
 
 def chain(length: int, count: int, width: int = WIDTH) -> onnx.ModelProto:

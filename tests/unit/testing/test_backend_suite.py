@@ -7,53 +7,20 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from dpfedge_reference import ReferenceBackend
+from planted import Fault, Faulty, judged, suite
 
 from dpfedge.backend.api import Array, Budget, Capabilities, Device, GraphView, Identity
 from dpfedge.backend.host import HostBinding, HostExecutable
 from dpfedge.errors import BackendError, Unavailable, Unsupported
-from dpfedge.testing.backend_suite import BackendSuite
 from dpfedge.testing.cases import Case, cases
-from dpfedge.testing.judging import judge
 
 ADD = next(case for case in cases() if case.name == "Add/f32")
-Fault = Callable[[HostBinding], None]
-
-
-class Faulty(ReferenceBackend):
-    """The reference with something done to its binding after each run."""
-
-    def __init__(self, fault: Fault) -> None:
-        self.fault = fault
-
-    def load(self, graph: GraphView, device: Device, budget: Budget) -> HostExecutable:
-        fault = self.fault
-
-        class Binding(HostBinding):
-            def run(self) -> None:
-                super().run()
-                fault(self)
-
-        loaded = super().load(graph, device, budget)
-        loaded.bind = lambda: Binding(loaded)  # type: ignore[method-assign]
-        return loaded
-
-
-def suite(backend: ReferenceBackend) -> tuple[BackendSuite, Device]:
-    """The suite on a backend, and its device."""
-    made = type("Made", (BackendSuite,), {"backend": backend})()
-    return made, backend.devices(Path("/"))[0]
-
-
-def judged(reason: str | None = None) -> Callable[[], Any]:
-    """As the fixture of that name gives it."""
-    return lambda: judge(reason)
 
 
 def test_op__passes_when_right() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from dpfedge_cpu import CpuBackend
 from dpfedge_reference import ReferenceBackend
 
-from dpfedge.errors import Unsupported
+from dpfedge.backend.host import HostBinding
+from dpfedge.errors import RunCancelled, Unsupported
 from dpfedge.link import Arena, LinkSpec
 from dpfedge.testing.calls import ended_on_its_way, lasting, run_in_place, same, slot, slots, stoppable
 from dpfedge.testing.loading import load
@@ -29,6 +31,39 @@ def test_run_in_place__writes_our_memory() -> None:
     same(dict(zip(wanted, found, strict=True)), wanted)
     with pytest.raises(AssertionError, match="y"):
         same({"y": wanted["y"] * 2}, {"y": wanted["y"]})
+
+
+class Off(HostBinding):
+    """A binding that does one thing it must not do, at each run."""
+
+    fault = "more"
+    runs = 0
+
+    def run(self) -> None:
+        super().run()
+        self.runs += 1
+        if self.fault == "behind":
+            y = self._fixed["y"]
+            np.lib.stride_tricks.as_strided(y, (y.size + 1,), (4,))[-1] = 0
+        elif self.fault == "input":
+            self._feeds["x"][0, 0] += 1
+        elif self.fault == "more":
+            self._fixed["y"] += np.float32(self.runs)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("behind", "memory around an output"), ("input", "an input was written"), ("more", "gave other bytes")],
+)
+def test_run_in_place__finds_what_it_must_not_do(fault: str, words: str) -> None:
+    """A write behind the output's end, one into an input, a second run that differs."""
+    executable = load(BACKEND, DEVICE, affine(2))
+    call = Off(executable)  # type: ignore[arg-type]
+    call.fault = fault
+    executable.bind = lambda: call  # type: ignore[method-assign]
+
+    with pytest.raises(AssertionError, match=words):
+        run_in_place(executable, {"x": rows(2)}, list(right_affine(rows(2)).values()))
 
 
 def test_slot__is_memory_of_the_arena() -> None:
@@ -55,9 +90,28 @@ def test_ended_on_its_way__tells_from_the_last_output() -> None:
     call.set_input("x", rows(4))
     call.set_output("y", y)
 
-    assert not ended_on_its_way(call, stoppable(backend, device, call), y, 0.2)
+    assert not ended_on_its_way(call, stoppable(backend, device, call), y, 0.2, 60.0)
     assert np.isfinite(y).all()
     call.run()
+
+
+def test_ended_on_its_way__tells_from_the_time_it_took() -> None:
+    """A cancel that is looked at when everything was computed ended nothing, whatever it says."""
+
+    class Late(HostBinding):
+        def run(self) -> None:
+            time.sleep(0.05)
+            raise RunCancelled("the run was cancelled", where="graph affine")
+
+        def cancel(self) -> None:
+            """Seen too late."""
+
+        def rearm(self) -> None:
+            """Nothing to forget."""
+
+    call, y = Late(load(BACKEND, DEVICE, affine(2))), np.zeros(4, np.float32)  # type: ignore[arg-type]
+    assert not ended_on_its_way(call, call, y, 0.001, 0.05)
+    assert ended_on_its_way(call, call, y, 0.001, 60.0)
 
 
 def test_slots__of_one_arena() -> None:
@@ -83,7 +137,8 @@ def test_lasting__long_enough_to_be_ended(
         return chain(length, count, width)
 
     monkeypatch.setattr("dpfedge.testing.calls.chain", counted)
-    call, y = lasting(BACKEND, DEVICE, least_s, longest)
+    call, y, taken_s = lasting(BACKEND, DEVICE, least_s, longest)
+    assert taken_s > 0
     assert lengths[-1] == products
     assert np.isfinite(y).all()
     assert call.output("y") is y

@@ -24,6 +24,9 @@ def test_view__maps_weights_read_only() -> None:
 
     assert graph.name == "affine"
     assert graph.weights[SECTION].readonly
+    address = np.frombuffer(graph.weights[SECTION], np.uint8).__array_interface__["data"][0]
+    (line,) = (one for one in Path("/proc/self/maps").read_text().splitlines() if one.startswith(f"{address:x}-"))
+    assert line.split()[1] == "r--s"  # a backend that writes there fails here as it would in a car
     assert SECTION.encode() in bytes(graph.code)
 
 

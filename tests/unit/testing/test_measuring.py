@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import threading
 
 import numpy as np
 
-from dpfedge.testing.measuring import difference, poisoned, resident_bytes
+from dpfedge.testing.measuring import difference, handles, intact, poisoned, resident_bytes
 
 
 def test_difference__is_a_share_of_the_largest() -> None:
@@ -21,6 +22,7 @@ def test_difference__is_a_share_of_the_largest() -> None:
     assert difference(np.array([np.nan, np.inf]), np.array([np.nan, np.inf])) == 0
     assert difference(np.zeros(0), np.zeros(0)) == 0
     assert difference(np.array([True]), np.array([False])) > 0
+    assert difference(poisoned((1,), np.dtype(bool)), np.array([True])) > 0
 
 
 def test_difference__is_infinite_where_nothing_compares() -> None:
@@ -36,6 +38,30 @@ def test_poisoned__is_no_likely_answer() -> None:
     """Every byte is the pattern, whatever the dtype and rank."""
     for shape in ((2, 3), (), (0, 4)):
         assert set(poisoned(shape, np.dtype(np.float32)).tobytes()) <= {0xA5}
+
+
+def test_intact__until_somebody_writes_beside_it() -> None:
+    """One byte before or behind is enough; what lies inside does not count."""
+    for at in (-1, 24):
+        array = poisoned((2, 3), np.dtype(np.float32))
+        array[...] = 0
+        assert intact(array)
+        whole = array.base
+        assert whole is not None
+        whole[array.__array_interface__["data"][0] - whole.__array_interface__["data"][0] + at] = 0
+        assert not intact(array)
+
+
+def test_handles__counts_files_and_threads() -> None:
+    """Those of this process, as they are now."""
+    before, stop = handles(), threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    with open("/dev/null"):
+        assert handles() == before + 2
+    stop.set()
+    thread.join()
+    assert handles() == before
 
 
 def test_resident_bytes__counts_this_process() -> None:
