@@ -60,15 +60,16 @@ def _judged(target: Target, board: Board, found: Found) -> _Judged:
 
 def _place(model: str, judged: Sequence[_Judged], found: Found, allowed: Sequence[str]) -> ModelPlace | None:
     """The first target of a model that runs here; one behind a target that lacks software only if it is allowed."""
-    blocked: Refusal | None = None
+    blocked, backend = None, ""
     for one in judged:
         target = one.target
         if model not in target.models:
             continue
         if one.device is None:
-            blocked = blocked or one.blocked
-        elif blocked is None or target.backend in allowed:
-            degraded = f"{target.backend} instead of: {blocked}" if blocked else None
+            if blocked is None and one.blocked is not None:
+                blocked, backend = one.blocked, target.backend
+        elif blocked is None or target.backend in (backend, *allowed):
+            degraded = f"{target.backend} instead of: {blocked}" if blocked and target.backend != backend else None
             return ModelPlace(target, found.backends[target.backend], one.device, degraded)
         else:
             remedy = f"see {blocked.target}, or accept less with --allow-fallback {target.backend}"
@@ -169,8 +170,10 @@ def _facts(board: Board, device: Device) -> Facts:
 
 
 def _missing_software(target: Target, board: Board, found: Found, reasons: Sequence[Refusal]) -> Refusal | None:
-    """The refusal, when the board's own devices could run the target and only a plugin is missing."""
+    """The refusal, when the board's own devices could run the target and only a plugin, or its driver, is missing."""
     software = next((reason for reason in reasons if reason.field in ("backend", "backend_abi", "device")), None)
+    if reasons and all(reason.field == "driver" for reason in reasons):
+        software = reasons[0]
     if software is None:
         return None
     devices = [device for device in board.devices if target.backend in device.backends]

@@ -137,9 +137,10 @@ def _prefix_lines(bound: Bound) -> Iterator[str]:
 def refusal_lines(refusals: Sequence[Refusal], *, remedies: bool = True) -> Iterator[str]:
     """A line for each refusal, but one alone for a target of another board or device: nothing would make it fit here.
 
-    With `remedies` a last line says once how a package gets a target for this board, when that would help.
+    With `remedies` a last line says once how a package gets a target for this board, unless it has one that only lacks
+    software: then compiling would mend nothing.
     """
-    compiling = ""
+    compiling, has_one = "", any(refusal.field == "fallback" for refusal in refusals)
     for target, group in groupby(refusals, lambda refusal: refusal.target):
         items = list(group)
         foreign = [item for field in _FOREIGN for item in items if item.field == field][:1]
@@ -151,7 +152,7 @@ def refusal_lines(refusals: Sequence[Refusal], *, remedies: bool = True) -> Iter
                 yield line
             else:
                 yield f"{line}; {item.remedy}"
-    if remedies and compiling:
+    if remedies and compiling and not has_one:
         yield f"for this board: {compiling}"
 
 

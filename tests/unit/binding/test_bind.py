@@ -218,6 +218,20 @@ def test_fallback__is_never_silent(build: Build, parts: Any) -> None:
         ("gpu", "backend", "pip install dpfedge-jetson"),
         ("cpu", "fallback", "see gpu, or accept less with --allow-fallback cpu"),
     ]
+    assert "for this board" not in str(caught.value)  # it has a target for it
+
+
+def test_fallback__from_a_driver_of_another_version(build: Build, parts: Any) -> None:
+    """The GPU is there and its driver too old: a target of its backend for that one is taken, another only if told."""
+    new, old = (parts.target(id, "cuda", ["and", ["class", "gpu.nvidia"], ["driver", "nvidia", bound]])
+                for id, bound in (("new", ">=560"), ("old", "<560")))  # fmt: skip
+    cpu, here = parts.target("cpu", "cpu", ANY), parts.found(parts.CPU, parts.GPU)
+
+    with pytest.raises(BindError, match="see new, or accept less with --allow-fallback cpu"):
+        bind(build(new, cpu), load_board("h100"), here)
+    assert (bind(build(new, cpu), load_board("h100"), here, allow_fallback=["cpu"]).degraded or "").startswith("cpu ")
+    bound = bind(build(new, old, cpu), load_board("h100"), here)
+    assert ([target.id for target in bound.targets], bound.degraded) == (["old"], None)
 
 
 def test_fallback__driver_of_missing_software_is_not_known_yet(build: Build, parts: Any) -> None:
