@@ -6,7 +6,7 @@ A fault of a backend that nobody wants is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from dpfedge.backend.registry import Registry
 from dpfedge.doctor.backends import check_devices, check_health, check_plugins
 from dpfedge.doctor.drivers import check_age, check_drivers, check_hidden, check_visible
 from dpfedge.doctor.icd import check_icd
-from dpfedge.doctor.libraries import check_providers
+from dpfedge.doctor.libraries import check_lacking, check_providers
 from dpfedge.doctor.nodes import check_nodes
 from dpfedge.doctor.places import check_places
 from dpfedge.doctor.surroundings import Finding, Surroundings
@@ -40,7 +40,7 @@ def examine(surroundings: Surroundings, registry: Registry, backend: str | None 
     return tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.level)))
 
 
-def _found(surroundings: Surroundings, registry: Registry, wanted: Collection[str]) -> Iterator[Finding]:
+def _found(surroundings: Surroundings, registry: Registry, wanted: Set[str]) -> Iterator[Finding]:
     yield from check_plugins(registry, surroundings.environ)
     yield from check_devices(registry, Path(surroundings.root.path))
     if "cpu" in wanted and surroundings.packages and not wheels(surroundings):
@@ -48,6 +48,7 @@ def _found(surroundings: Surroundings, registry: Registry, wanted: Collection[st
     yield from check_metadata(surroundings)
     yield from check_doubles(surroundings)
     yield from check_providers(surroundings)
+    yield from check_lacking(surroundings, wanted)
     yield from check_kernels(surroundings)
     yield from check_drivers(surroundings)
     yield from check_age(surroundings)

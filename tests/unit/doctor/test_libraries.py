@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpfedge import _core
-from dpfedge.doctor.libraries import check_providers
+from dpfedge.doctor.libraries import check_lacking, check_providers
 from dpfedge.doctor.surroundings import Surroundings
 from dpfedge.hardware.source.root import Root
 
@@ -58,6 +58,35 @@ def test_check_providers__what_to_install(
 
     assert (found.level, found.remedy) == (level, remedy)
     assert f"{library} is missing" in found.what
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "kind", "words"),
+    [
+        (
+            "h100",
+            "cuda",
+            "cuda",
+            "CUDAExecutionProvider is not in it, and backend cuda loads nothing without",
+        ),
+        ("orin-agx", "jetson", "cuda", "CUDAExecutionProvider is not in it"),
+        ("mi300x", "rocm", "migraphx", "MIGraphXExecutionProvider is not in it, and backend rocm loads nothing"),
+    ],
+)
+def test_check_lacking__the_build_for_cpus(install: Install, name: str, wanted: str, kind: str, words: str) -> None:
+    """A GPU, its backend, and the onnxruntime that everybody gets: named, with what to install instead."""
+    folder = install("onnxruntime", "1.32.0")
+
+    (found,) = check_lacking(machine(name, folder), {"cpu", wanted})
+
+    assert (found.level, found.where) == ("fault", "onnxruntime 1.32.0")
+    assert found.what.startswith(words)
+    assert found.remedy.startswith("pip uninstall -y onnxruntime, then pip install")
+    assert list(check_lacking(machine(name, folder), {"cpu"})) == []
+    assert list(check_lacking(machine("rk3588", folder), {wanted})) == []
+    Path(folder, "onnxruntime/capi").mkdir()
+    Path(folder, f"onnxruntime/capi/libonnxruntime_providers_{kind}.so").touch()
+    assert list(check_lacking(machine(name, folder), {wanted})) == []
 
 
 def test_check_providers__of_a_recording(install: Install) -> None:
