@@ -35,10 +35,12 @@ def by_id(places: Places, id: str) -> Installed:
 
 def stored(package: Path) -> tuple[Places, str] | None:
     """The store in which a package file lies, and its id there; None for a file outside every store."""
-    path = Path(os.path.abspath(package))
-    places, id = Places(path.parent.parent), path.stem
-    inside = is_id(id) and path == places.package(id) and places.lock.exists()
-    return (places, id) if inside else None
+    for folder in (os.path.abspath(package.parent), os.path.realpath(package.parent)):  # either may lead over a link
+        path = Path(folder, package.name)
+        places, id = Places(path.parent.parent), path.stem
+        if is_id(id) and path == places.package(id) and places.lock.exists():
+            return places, id
+    return None
 
 
 def unknown(places: Places, name: str) -> UsageError:

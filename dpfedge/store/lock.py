@@ -16,7 +16,7 @@ from pathlib import Path
 from dpfedge.errors import StoreBusy
 from dpfedge.store.durable import changing
 
-__all__ = ["WAIT_S", "held", "locked"]
+__all__ = ["WAIT_S", "held", "locked", "ready"]
 
 WAIT_S = 60.0
 """How long a command waits for another one by default; an install of a large package takes most of it on slow flash."""
@@ -30,7 +30,8 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock at `path` to do `what`; StoreBusy says `doing` and names the holder after `wait_s` seconds."""
     with changing(path.parent):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # a link in another user's store would have root write over what it leads to
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         with changing(path):
             _take(fd, path, wait_s, doing)
@@ -60,6 +61,21 @@ def held(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def ready(path: Path) -> None:
+    """Make a lock file that this user can hold and every user can ask for; the caller holds the store's own.
+
+    In the place of another user's (root's, say, who sealed in a service's store), unless it is held.
+    """
+    with changing(path):
+        if not os.access(path, os.W_OK) and not held(path):
+            path.unlink(missing_ok=True)
+            fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+            try:
+                os.fchmod(fd, 0o644)  # whatever the umask
+            finally:
+                os.close(fd)
 
 
 def _take(fd: int, path: Path, wait_s: float, doing: str) -> None:

@@ -23,7 +23,7 @@ from dpfedge.store.copying import copy_in, require_space
 from dpfedge.store.durable import changing, fsync_folder, make_folder, place, unlink
 from dpfedge.store.find import active, by_id, unknown
 from dpfedge.store.located import Located
-from dpfedge.store.lock import WAIT_S, locked
+from dpfedge.store.lock import WAIT_S, locked, ready
 from dpfedge.store.places import Places, default_root
 from dpfedge.store.record import Installed, Stamp, Verified, boot_id, package_id, write_record
 from dpfedge.store.sample import take_sample
@@ -165,8 +165,9 @@ class Store:
         """
         with contextlib.ExitStack() as until_built:
             with self.changing(what):  # who deletes lock files holds it
-                doing = "another process builds a seal for this package"
-                until_built.enter_context(locked(self.places.sealing(id), what, 0.0, doing))
+                lock, doing = self.places.sealing(id), "another process builds a seal for this package"
+                ready(lock)
+                until_built.enter_context(locked(lock, what, 0.0, doing))
             yield
 
     # --- steps of an install ---

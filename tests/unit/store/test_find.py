@@ -61,6 +61,8 @@ def test_stored__is_a_package_by_its_place(
     monkeypatch.chdir(one.path.parent)
     for path in (one.path, Path(one.path.name), one.path.parent / "../files" / one.path.name):
         assert stored(path) == (store.places, one.id)
+    (tmp_path / "link").symlink_to(one.path.parent)
+    assert stored(tmp_path / "link" / one.path.name) == (store.places, one.id)
     lone = tmp_path / "files"
     lone.mkdir()
     shutil.copy(one.path, lone)

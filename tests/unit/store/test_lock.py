@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from dpfedge.errors import StoreBusy
+from dpfedge.errors import StoreBusy, StoreError
 from dpfedge.store import Store
-from dpfedge.store.lock import held, locked
+from dpfedge.store.lock import held, locked, ready
 
 HOLDER = """
 import sys
@@ -69,6 +69,16 @@ def test_locked__waits_not_for_ever_for_no_number(tmp_path: Path) -> None:
         pass
 
 
+def test_locked__writes_over_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    """Who owns a store must not choose what root, changing it, writes to."""
+    path, other = tmp_path / "lock", tmp_path / "other"
+    other.write_text("kept")
+    path.symlink_to(other)
+    with pytest.raises(StoreError, match="no store can be made there"), locked(path, "dpfedge gc", 0.0):
+        pytest.fail("it was followed")
+    assert other.read_text() == "kept"
+
+
 def test_held__by_somebody_or_nobody(tmp_path: Path) -> None:
     """To ask holds nothing and makes no file."""
     path = tmp_path / "lock"
@@ -79,6 +89,46 @@ def test_held__by_somebody_or_nobody(tmp_path: Path) -> None:
     assert not held(path)
     with locked(path, "dpfedge seal x", 0.0):
         pass
+
+
+def test_ready__whoever_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's file makes way unless it is held; all may ask for the new one, also under a private umask."""
+    path = tmp_path / "lock"
+    before = os.umask(0o077)
+    try:
+        ready(path)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.write_text("the same one")
+    ready(path)
+    assert path.read_text() == "the same one"
+    monkeypatch.setattr("dpfedge.store.lock.os.access", lambda place, how: False)
+    with locked(path, "dpfedge seal x"):
+        ready(path)
+        assert path.read_text() == f"pid {os.getpid()} (dpfedge seal x)"
+    path.write_text("root's")
+    ready(path)
+    assert path.read_text() == ""
+
+
+def test_sealing__after_root_did(
+    store: Store, make: Callable[..., Path], judge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who owns the folder can seal again."""
+    one, opened = store.install(make("1"), judge).installed, os.open
+    roots = store.places.sealing(one.id)
+    roots.write_text("root's")
+
+    def refused(path: Any, flags: int, *mode: int, **more: Any) -> int:
+        if flags & os.O_RDWR and path == roots and roots.read_text() == "root's":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, *mode, **more)
+
+    monkeypatch.setattr("dpfedge.store.lock.os.open", refused)
+    monkeypatch.setattr("dpfedge.store.lock.os.access", lambda place, how: roots.read_text() != "root's")
+    with store.sealing(one.id, "dpfedge seal voice"):
+        assert held(roots)
 
 
 def test_sealing__begins_when_the_store_is_free(store: Store, make: Callable[..., Path], judge: Any) -> None:
