@@ -140,10 +140,16 @@ def _quotas(root: Root, groups: Mapping[str, str]) -> Iterator[tuple[float, str]
             continue
         # version 1 counts in another controller, which has the same groups unless somebody made them by hand
         counting = (one for one in groups if "cpuacct" in one.split(",") and groups[one] == group)
-        counter, mount = next(counting, controller), f"sys/fs/cgroup/{controller}"
+        mount, counter = _mount(root, controller, "cpu"), _mount(root, next(counting, controller), "cpuacct")
         for place in _upwards(mount, group):
             if (cpus := _cpus_v1(root, place)) is not None:
-                yield cpus, f"sys/fs/cgroup/{counter}{place.removeprefix(mount)}/{_USAGE_V1}"
+                yield cpus, f"{counter}{place.removeprefix(mount)}/{_USAGE_V1}"
+
+
+def _mount(root: Root, controllers: str, one: str) -> str:
+    # kernel 3.10 says "cpuacct,cpu" of what systemd mounts as "cpu,cpuacct", with a link for each of them alone
+    joined = f"sys/fs/cgroup/{controllers}"
+    return joined if root.has(joined) else f"sys/fs/cgroup/{one}"
 
 
 def _unified(root: Root) -> str:

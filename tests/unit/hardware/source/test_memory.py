@@ -190,3 +190,18 @@ def test_used__of_version_1(tmp_path: Path, groups: str, counter: str | None) ->
 
     found = {} if counter is None else {f"sys/fs/cgroup/{counter}/cpuacct.usage": (0.2, 3.5)}
     assert used_quotas(lay(tmp_path, files)) == found
+
+
+def test_used__of_controllers_whose_names_are_joined_otherwise(tmp_path: Path) -> None:
+    """As Linux 3.10 has them: `cpuacct,cpu`, mounted as `cpu,cpuacct` and linked by each name."""
+    files = {
+        "proc/self/cgroup": "4:cpuacct,cpu:/box\n",
+        "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us": "20000\n",
+        "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us": "100000\n",
+        "sys/fs/cgroup/cpu,cpuacct/box/cpuacct.usage": "3500000000\n",
+    }
+    root = lay(tmp_path, files)
+    for name in ("cpu", "cpuacct"):
+        (tmp_path / "sys/fs/cgroup" / name).symlink_to("cpu,cpuacct")
+    assert used_quotas(root) == {"sys/fs/cgroup/cpuacct/box/cpuacct.usage": (0.2, 3.5)}
+    assert read_limits(root).cpus == 0.2
