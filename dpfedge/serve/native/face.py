@@ -165,7 +165,7 @@ def _check_peer(client: socket.socket, group: int | None) -> None:
 
 def _peer(client: socket.socket) -> tuple[int, int, int]:
     """Process, user and group that connected; process 0 is one that this server's PID namespace does not show."""
-    pid, uid, gid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    pid, uid, gid = struct.unpack("iII", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid, gid
 
 

@@ -230,7 +230,7 @@ class Peer:
     """A socket whose other end is whoever a test likes."""
 
     def __init__(self, uid: int, gid: int, groups: tuple[int, ...] = ()) -> None:
-        self.credentials = struct.pack("3i", 4711, uid, gid)
+        self.credentials = struct.pack("iII", 4711, uid, gid)
         self.groups = struct.pack(f"{len(groups)}I", *groups)
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
@@ -246,6 +246,8 @@ class Peer:
         (Peer(4242, 7), 7, True),
         (Peer(4242, 8, (5, 7)), 7, True),
         (Peer(4242, 8, (5, 6)), 7, False),
+        (Peer(3_000_000_000, 8), 7, False),
+        (Peer(3_000_000_000, 4_000_000_000), 4_000_000_000, True),
     ],
 )
 def test_peer__is_this_user_or_in_the_group(peer: Any, group: int | None, may: bool) -> None:
@@ -253,7 +255,7 @@ def test_peer__is_this_user_or_in_the_group(peer: Any, group: int | None, may: b
     if may:
         _check_peer(peer, group)
         return
-    with pytest.raises(RequestError, match="user 4242") as caught:
+    with pytest.raises(RequestError, match=r"user (4242|3000000000), process 4711") as caught:
         _check_peer(peer, group)
     assert caught.value.http_status == 403
 
