@@ -93,5 +93,6 @@ def named() -> Iterator[None]:
         yield
     except BackendError as error:
         if (error.where or "").startswith("backend cuda"):
+            error.remedy = error.remedy and error.remedy.replace("--backend cuda", "--backend jetson")
             raise error.at(str(error.where).replace("backend cuda", WHERE, 1)) from error.__cause__
         raise
