@@ -166,7 +166,7 @@ def test_errors__of_what_is_shared_name_this_backend() -> None:
     """With what else they say."""
     with pytest.raises(Unavailable, match=r"^backend jetson: cuda:0: gone; found x$"), module.named():
         raise Unavailable("gone", where="backend cuda: cuda:0", found="x")
-    with pytest.raises(Unavailable, match="; `dpfedge doctor --backend jetson` tells why$"), module.named():
+    with pytest.raises(Unavailable, match=r"; `dpfedge doctor --backend jetson` tells why$"), module.named():
         raise Unavailable("gone", where="backend cuda", remedy="`dpfedge doctor --backend cuda` tells why")
     with pytest.raises(BackendError, match=r"^graph g: no$"), module.named():
         raise BackendError("no", where="graph g")
