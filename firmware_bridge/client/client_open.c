@@ -220,6 +220,7 @@ static dpf_client *new_client(void) {
     dpf_client *client = calloc(1, sizeof *client);
     if (client == NULL) return NULL;
     client->socket = client->hang = -1;
+    client->opener = getpid();
     for (int i = 0; i < DPF_WIRE_RINGS; i++) {
         client->rings[i].bell = -1;
         pthread_mutex_init(&client->rings[i].lock, NULL);
@@ -279,7 +280,10 @@ int dpf_client_open(const dpf_client_options *options, dpf_client **opened, char
 
 void dpf_client_close(dpf_client *client) {
     if (client == NULL) return;
-    if (client->socket >= 0) close(client->socket);
+    if (client->socket >= 0) {
+        if (client->opener == getpid()) shutdown(client->socket, SHUT_RDWR); /* close alone ends it only when every copy is closed */
+        close(client->socket);
+    }
     if (client->hang >= 0) close(client->hang);
     for (int i = 0; i < DPF_WIRE_RINGS; i++) {
         if (client->rings[i].bell >= 0) close(client->rings[i].bell);

@@ -6,6 +6,7 @@
 #define DPF_CLIENT_PARTS_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "client_wire.h"
 #include "dpf/client.h"
@@ -27,6 +28,7 @@ struct dpf_client {
     uint32_t output_hz;
     int socket;
     int hang; /* an eventfd that is written once, when the session is hung up */
+    pid_t opener; /* a child that it forked has copies of these descriptors, and may not end its session */
     DPF_ATOMIC(uint32_t) hung;
 };
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dpf/client.h from many threads at once: what every one of them sends or reads is counted.
+ * dpf/client.h from many threads at once: what every one of them sends or reads is counted. And beside a forked child.
  */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -83,5 +86,33 @@ void test_many_threads(void) {
     CHECK(pthread_join(serving[0], NULL) == 0);
     CHECK(atomic_load(&told) == EVENTS && atomic_load(&heard) == 2 * PUSHES * 320);
     dpf_client_close(client);
+    fake_close(&session);
+}
+
+/* A forked child has copies of the descriptors: its close ends nothing, and its parent's ends the session all the same. */
+void test_a_forked_child_does_not_hold_the_session(void) {
+    dpf_client *client = open_one();
+    struct pollfd end = {.fd = session.socket, .events = POLLIN | POLLRDHUP};
+    int closed[2], status;
+    char byte;
+    CHECK(pipe(closed) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        dpf_client_close(client);
+        _exit(write(closed[1], "", 1) != 1);
+    }
+    CHECK(read(closed[0], &byte, 1) == 1 && dpf_client_state(client) == DPF_CLIENT_OK && poll(&end, 1, 0) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    dpf_client_close(client);
+    CHECK(poll(&end, 1, 10000) == 1 && (end.revents & POLLRDHUP) != 0);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
+    CHECK(close(closed[0]) == 0 && close(closed[1]) == 0);
     fake_close(&session);
 }

@@ -13,5 +13,6 @@ extern fake_session session;
 dpf_client *open_one(void);
 
 void test_many_threads(void);
+void test_a_forked_child_does_not_hold_the_session(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dpf/client.h against a server in a thread: refusals, order, room, stops and ends; many threads at once are in client_threads.c.
+ * dpf/client.h against a server in a thread: refusals, order, room, stops and ends; many threads at once, and a child, are in client_threads.c.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -367,6 +367,7 @@ int main(void) {
     test_a_server_that_rings_for_nothing_keeps_nobody();
     test_a_stop_throws_away_what_was_made();
     test_the_end_of_the_server_is_named();
+    test_a_forked_child_does_not_hold_the_session();
     test_waiting_threads_are_woken();
     test_many_threads();
     test_a_server_that_comes_back_is_waited_for();

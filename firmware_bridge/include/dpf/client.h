@@ -33,7 +33,9 @@
  * Threads. Every function may be called from any thread at any time, except that dpf_client_close must be the last: end the
  * other threads first (dpf_client_hang_up wakes them). What waits, waits without a lock: a thread in dpf_client_next_sound holds
  * nobody up. Two threads in the same next function share what comes. No function installs a signal handler, changes
- * process-wide state or starts a thread; no SIGPIPE is raised. A forked child must not use its parent's session.
+ * process-wide state or starts a thread; no SIGPIPE is raised. A forked child must not use its parent's session: all it may call is
+ * dpf_client_close, which leaves the parent's session alone. Until it does, calls execve or ends, the server does not see that the
+ * parent was killed.
  *
  * Order. What you push, commit, clear, say, respond and cancel is done in that order; only a stop overtakes. An answer that was
  * asked for before a stop and not begun is not begun: you get its ANSWER_STARTED and its ANSWER_DONE, cancelled.
