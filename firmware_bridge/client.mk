@@ -68,7 +68,7 @@ client-symbols: $(LIBRARY)
 
 client-cxx: $(LIBRARY)
 	printf '#include "dpf/client.h"\nint main() { dpf_client_options o; dpf_client_options_init(&o, sizeof o); return dpf_client_open(nullptr, nullptr, nullptr, 0) != DPF_CLIENT_BAD || o.bytes != sizeof o; }\n' > $(BUILD)/client_cxx.cc
-	$(CXX) -std=c++17 -Wall -Wextra -Werror -Iinclude $(BUILD)/client_cxx.cc -L$(BUILD) -ldpfedge -Wl,-rpath,$(abspath $(BUILD)) -o $(BUILD)/client_cxx
+	$(CXX) -std=c++17 -Wall -Wextra -Wpedantic -Werror -Iinclude $(BUILD)/client_cxx.cc -L$(BUILD) -ldpfedge -Wl,-rpath,$(abspath $(BUILD)) -o $(BUILD)/client_cxx
 	$(BUILD)/client_cxx
 	@echo "client-cxx: ok"
 

@@ -82,9 +82,9 @@ $(BUILD)/freestanding/firmware/rpmsg/%.o: firmware/%.c $(FW_HEADERS)
 firmware-cxx: $(BUILD)/freestanding/firmware/cepstra.o
 	@mkdir -p $(BUILD)
 	printf '#include "bridge.h"\n#include "core.h"\n#include "port.h"\nint main() { return sizeof(dpf_fw_core) == 0 || dpf_fw_log2(2) != 256; }\n' > $(BUILD)/firmware_cxx.cc
-	$(CXX) -std=c++17 -Wall -Wextra -Werror -Wno-invalid-offsetof -Iinclude $(FW_FLAGS) $(BUILD)/firmware_cxx.cc $< -o $(BUILD)/firmware_cxx
+	$(CXX) -std=c++17 -Wall -Wextra -Wpedantic -Werror -Wno-invalid-offsetof -Iinclude $(FW_FLAGS) $(BUILD)/firmware_cxx.cc $< -o $(BUILD)/firmware_cxx
 	$(BUILD)/firmware_cxx
-	$(CXX) -std=c++17 -Wall -Wextra -Werror -Wno-invalid-offsetof -Iinclude $(FW_FLAGS) -DDPF_FW_RPMSG -fsyntax-only $(BUILD)/firmware_cxx.cc
+	$(CXX) -std=c++17 -Wall -Wextra -Wpedantic -Werror -Wno-invalid-offsetof -Iinclude $(FW_FLAGS) -DDPF_FW_RPMSG -fsyntax-only $(BUILD)/firmware_cxx.cc
 	@echo "firmware-cxx: ok"
 
 # Other machines, real and emulated, of either byte order, and cppcheck.

@@ -40,7 +40,7 @@ route-tsan:
 
 # The same headers, the same golden vectors, compiled as C++.
 route-cxx: $(BUILD)/libdpf.a
-	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Werror -Iinclude -Itests tests/route_cxx.cc $(BUILD)/libdpf.a -o $(BUILD)/route_cxx
+	$(CXX) -std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Werror -Iinclude -Itests tests/route_cxx.cc $(BUILD)/libdpf.a -o $(BUILD)/route_cxx
 	$(BUILD)/route_cxx
 	@echo "route-cxx: ok"
 

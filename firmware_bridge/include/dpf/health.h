@@ -42,9 +42,13 @@ typedef struct dpf_health_rule {
     uint32_t corrected_least; /* and what it leaves at least */
 } dpf_health_rule;
 
+/* In the order of the fields, whose names C++17 does not take here. */
 static const dpf_health_rule DPF_HEALTH_RULE = {
-    .down = 500, .up = 1000, .down_hold_ms = 80, .up_hold_ms = 5000, .throttled = 5000, .hot = 2500,
-    .warm_mc = 85000, .hot_mc = 105000, .corrected = 500, .corrected_least = 2500,
+    500, 1000,     /* down, up */
+    80, 5000,      /* down_hold_ms, up_hold_ms */
+    5000, 2500,    /* throttled, hot */
+    85000, 105000, /* warm_mc, hot_mc */
+    500, 2500,     /* corrected, corrected_least */
 };
 
 /* What is remembered of an instance. All zero: not healthy; `healthy` may be set before the first sample. */
