@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from dpfedge import limits
 from dpfedge.backend.api import Array
 from dpfedge.binding.golden import GoldenAnswer, errors_between, within
-from dpfedge.errors import UsageError
+from dpfedge.errors import FormatError, UsageError
 from dpfedge.records import dataclass
 from dpfedge.tensors import TensorSpec, dtype_name
 
@@ -34,6 +34,12 @@ VERSION = 1
 """Of the document."""
 _FORM = re.compile(r"int8|int4|8[- ]bit|8 bits|saturat")
 _TOKENS = re.compile(r"(^|_)(token|tokens|ids)$")
+_TEXT, _ERROR = (str,), (float, int, type(None))
+_PACKAGE = dict.fromkeys(("name", "version", "sha256"), _TEXT)
+_MACHINE = {"features": (list,), **dict.fromkeys(("arch", "cpu", "level", "onnxruntime"), _TEXT)}
+_ERRORS = dict.fromkeys(("max_abs", "rel_l2", "max_abs_allowed", "rel_l2_allowed"), _ERROR)
+_OUTPUT = {"case": (int,), **dict.fromkeys(("model", "graph", "port"), _TEXT), **_ERRORS}
+_HEARD = dict.fromkeys(("sha256", "said", "heard"), _TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +162,38 @@ def read_side(path: Path) -> Side:
             raise UsageError("another version of parity documents", where=str(path), found=data["parity"],
                              allowed=VERSION)  # fmt: skip
         return Side(
-            {key: str(value) for key, value in data["package"].items()},
-            dict(data["machine"]),
+            _checked(data["package"], _PACKAGE),
+            _checked(data["machine"], _MACHINE),
             str(data["target"]),
             tuple((str(choice), str(rule)) for choice, rule in data["decisions"]),
-            tuple(Output(**{**row, "values": _unpacked(row["values"])}) for row in data["outputs"]),
-            tuple(Heard(**row) for row in data["speech"]),
+            tuple(_output(row) for row in data["outputs"]),
+            tuple(Heard(**_checked(row, _HEARD)) for row in data["speech"]),
         )
     except OSError as error:
         raise UsageError("cannot be read", where=str(path), found=error.strerror) from error
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error, binascii.Error) as error:
+    except (
+        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, zlib.error, binascii.Error,
+        FormatError,
+    ) as error:  # fmt: skip
         raise UsageError(
             "not what `dpfedge verify PACKAGE --answers FILE` writes", where=str(path),
             found=f"{type(error).__name__}: {error}",
         ) from error  # fmt: skip
+
+
+def _checked(row: Any, kinds: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
+    """The row; KeyError or TypeError where something of it is missing or of another kind."""
+    for name, allowed in kinds.items():
+        value = row[name]
+        if type(value) not in allowed or (type(value) is list and not all(type(one) is str for one in value)):
+            raise TypeError(f"{name} is {value!r:.40}")
+    return dict(row)
+
+
+def _output(row: Any) -> Output:
+    checked = _checked(row, _OUTPUT)
+    errors = {name: None if checked[name] is None else float(checked[name]) for name in _ERRORS}
+    return Output(**{**checked, **errors, "values": _unpacked(row["values"])})
 
 
 def _unpacked(row: Mapping[str, Any]) -> Array:

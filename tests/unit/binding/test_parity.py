@@ -22,6 +22,7 @@ from dpfedge.binding.parity import Heard, Output, Side, compare, forms, read_sid
 from dpfedge.errors import UsageError
 
 LOGITS = np.array([[0.0, 2.0, 1.0], [3.0, 0.5, 2.9]], np.float32)
+MACHINE = {"arch": "aarch64", "cpu": "", "level": "armv8.2-a", "features": ["neon"], "onnxruntime": "1"}
 RULES = (("llm: int8=u8·u8", "exact on every CPU"), ("memory=1 MiB", "weights"), ("x", "AVX2 would saturate"))
 
 
@@ -33,7 +34,7 @@ def output(values: Array, port: str = "logits", allowed: float | None = 0.1) -> 
 def side(*outputs: Output, speech: tuple[Heard, ...] = ()) -> Side:
     """A machine's answers."""
     package = {"name": "talk", "version": "1", "sha256": "ab" * 32}
-    return Side(package, {"arch": "aarch64"}, "cpu-armv8.2-a", RULES, outputs, speech)
+    return Side(package, MACHINE, "cpu-armv8.2-a", RULES, outputs, speech)
 
 
 def test_side_of__keeps_what_was_computed(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_side_of__keeps_what_was_computed(tmp_path: Path) -> None:
     bound = SimpleNamespace(package=package, targets=[SimpleNamespace(id="t", decisions=RULES)])
     answers = [GoldenAnswer(GoldenResult("llm", "step", 1, "logits", np.inf, 0.5, 1.0, None), LOGITS)]
 
-    made = side_of(cast(Bound, bound), answers, {"arch": "aarch64"}, [Heard("00", "hello", "hello")])
+    made = side_of(cast(Bound, bound), answers, MACHINE, [Heard("00", "hello", "hello")])
     path = tmp_path / "a.json"
     path.write_text(made.text())
     again = read_side(path)
@@ -117,7 +118,15 @@ def test_compare__of_different_things_is_refused(change: dict[str, Any], said: s
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"parity": 2}', '{"parity": 1}', json.dumps({**json.loads(side().text()), "decisions": [1]})],
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"parity": 2}',
+        '{"parity": 1}',
+        json.dumps({**json.loads(side().text()), "decisions": [1]}),
+    ],
 )
 def test_read_side__what_is_no_document_is_refused(tmp_path: Path, text: str) -> None:
     """With the file's name."""
@@ -127,6 +136,34 @@ def test_read_side__what_is_no_document_is_refused(tmp_path: Path, text: str) ->
         read_side(path)
     with pytest.raises(UsageError, match="No such file"):
         read_side(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("machine", "cpu"), None, "cpu is None"),
+        (("machine", "features"), [5], "features is"),
+        (("machine",), {"arch": "aarch64"}, "KeyError: 'features'"),
+        (("package",), {"name": "talk"}, "KeyError: 'version'"),
+        (("outputs", 0, "port"), 5, "port is 5"),
+        (("outputs", 0, "max_abs_allowed"), "0.1", "max_abs_allowed is '0.1'"),
+        (("outputs", 0, "rel_l2"), 10**400, "OverflowError"),
+        (("outputs", 0, "values", "dims"), [10**30], "Error"),
+        (("outputs", 0, "values", "dtype"), "i4", "FormatError"),
+        (("speech", 0, "heard"), None, "heard is None"),
+    ],
+)
+def test_read_side__what_has_another_kind_is_refused(tmp_path: Path, place: Any, value: Any, said: str) -> None:
+    """Before anything is compared or shown."""
+    document = json.loads(side(output(LOGITS), speech=(Heard("66", "b", "b"),)).text())
+    row = document
+    for name in place[:-1]:
+        row = row[name]
+    row[place[-1]] = value
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=rf"a\.json: not what .* writes; found .*{said}"):
+        read_side(path)
 
 
 @given(at=st.integers(0, 400), to=st.characters(codec="utf-8"))
