@@ -155,6 +155,14 @@ def test_core__is_built_from_every_source() -> None:
     assert sorted(core["depends"]) == sorted(map(_name, headers))
 
 
+def test_extras__say_whether_they_have_aarch64_wheels() -> None:
+    """Each one is in the table."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = (ROOT / "tests/aarch64/README.md").read_text().partition("## Which extras")[2]
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert sorted(extras) == sorted(re.findall(r"`(\w+)`", "".join(cells)))
+
+
 def test_top_level__holds_what_was_agreed() -> None:
     """Everything has its room."""
     agreed = {
