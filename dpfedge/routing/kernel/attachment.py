@@ -111,8 +111,7 @@ class Attachment:
         closed. UsageError for a socket that is neither.
         """
         fd = listener if isinstance(listener, int) else listener.fileno()
-        with socket.socket(fileno=os.dup(fd)) as one:
-            protocol = _PROTOCOLS.get(socket.SocketKind(one.type))
+        protocol = _protocol(fd)
         if not self.receives or protocol is None:
             found = "an attachment that does not receive" if protocol else "a socket of another type"
             raise UsageError("the kernel cannot give it connections", where="serve", found=found)
@@ -154,3 +153,14 @@ class Attachment:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _protocol(fd: int) -> int | None:
+    """What the socket speaks; None for one of another type, and for a descriptor that is no socket."""
+    try:
+        one = socket.socket(fileno=fd)
+    except OSError:
+        return None
+    kind = one.type
+    one.detach()
+    return _PROTOCOLS.get(kind)

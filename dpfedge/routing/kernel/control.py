@@ -125,7 +125,7 @@ class Server:
 def _answer(handler: Handler, data: bytes, fds: list[int]) -> Mapping[str, Any]:
     try:
         request = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         request = None
     if not isinstance(request, dict):
         return {"error": "a request is a JSON object"}

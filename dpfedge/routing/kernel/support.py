@@ -43,7 +43,11 @@ def object_bytes(name: str, folder: Path = _FOLDER) -> bytes:
 
 def cgroup_root(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
     """Where cgroup v2 is mounted, alone or beside v1; Unavailable where it is not."""
-    for line in mounts.read_text().splitlines():
+    try:
+        lines = mounts.read_text(errors="surrogateescape").splitlines()
+    except OSError as error:
+        raise Unavailable("what is mounted cannot be read", where=str(mounts), found=error.strerror) from error
+    for line in lines:
         before, _, after = line.partition(" - ")
         if after.split()[:1] == ["cgroup2"]:
             return Path(before.split()[4].replace("\\040", " "))
@@ -53,6 +57,6 @@ def cgroup_root(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
 def cgroup_of(path: Path | None) -> Path:
     """The folder of a cgroup v2 to attach to: `path`, or the root, which is every process of the host."""
     place = cgroup_root() if path is None else path
-    if not (place / "cgroup.procs").exists():
+    if not os.path.exists(place / "cgroup.controllers"):  # which v1 does not have; a folder that is shut is none either
         raise Unavailable("no cgroup v2 is there", where=str(place), remedy=f"a folder below {cgroup_root()}")
     return place

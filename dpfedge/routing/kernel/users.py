@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from dpfedge.errors import Unavailable
 from dpfedge.routing.kernel.libbpf import CGROUP_TYPES, Loaded, Program, link
-from dpfedge.routing.kernel.support import cgroup_root, check_machine, object_bytes
+from dpfedge.routing.kernel.support import cgroup_of, check_machine, object_bytes
 
 __all__ = ["DEVICES", "DeviceUsers", "Use"]
 
@@ -68,13 +68,13 @@ class DeviceUsers:
         elif kernel:
             try:
                 self._attach()
-            except Unavailable as error:
+            except (Unavailable, OSError) as error:
                 self.why = str(error)
                 self.close()
 
     def _attach(self) -> None:
         check_machine()
-        place = os.open(cgroup_root(), os.O_RDONLY | os.O_CLOEXEC)
+        place = os.open(cgroup_of(None), os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._loaded = Loaded(object_bytes("devices"), [_PROGRAM])
             self._link = link(self._loaded.program(_PROGRAM.name), place, _PROGRAM.attach, "the device program")

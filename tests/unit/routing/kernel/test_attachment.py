@@ -244,6 +244,8 @@ def test_receive__takes_listening_sockets_only(attach: Attach) -> None:
         attachment.serve(place, one)
     with socket.socket(socket.AF_UNIX) as one, pytest.raises(UsageError):
         attachment.serve(place, one)
+    with Path("/dev/null").open() as file, pytest.raises(UsageError, match="another type"):
+        attachment.serve(place, file.fileno())
 
 
 def test_receive__not_wanted(attach: Attach, servers: Servers) -> None:

@@ -80,7 +80,7 @@ def test_server__two_of_one_name(serving: str) -> None:
         Server(serving)
 
 
-@pytest.mark.parametrize("data", [b"\xff\xff", b"[]", b"{"])
+@pytest.mark.parametrize("data", [b"\xff\xff", b"[]", b"{", b"[" * 60_000])
 def test_server__survives_nonsense(serving: str, data: bytes) -> None:
     """It answers with an error and goes on."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:

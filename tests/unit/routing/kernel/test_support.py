@@ -49,5 +49,23 @@ def test_cgroup__is_found_among_the_mounts(tmp_path: Path) -> None:
     mounts.write_text("30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n")
     with pytest.raises(Unavailable, match="no cgroup v2 is mounted"):
         cgroup_root(mounts)
+    (tmp_path / "cgroup.procs").touch()  # as in v1
     with pytest.raises(Unavailable, match="no cgroup v2"):
         cgroup_of(tmp_path)
+    (tmp_path / "cgroup.controllers").touch()
+    assert cgroup_of(tmp_path) == tmp_path
+
+
+def test_cgroup__where_nothing_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No /proc, a folder that is shut, a mount whose name is no UTF-8: a reason, never another error."""
+    with pytest.raises(Unavailable, match="what is mounted cannot be read; found No such file"):
+        cgroup_root(tmp_path / "mountinfo")
+    (tmp_path / "mountinfo").write_bytes(b"31 29 0:27 / /sys/\xff rw - ext4 x rw\n32 29 0:27 / /c rw - cgroup2 c rw\n")
+    assert cgroup_root(tmp_path / "mountinfo") == Path("/c")
+    monkeypatch.setattr("os.stat", _shut)
+    with pytest.raises(Unavailable, match="no cgroup v2"):
+        cgroup_of(tmp_path)
+
+
+def _shut(*_: object, **__: object) -> None:
+    raise PermissionError(13, "Permission denied")

@@ -94,6 +94,14 @@ def test_devices__without_privilege_it_says_why(monkeypatch: pytest.MonkeyPatch)
         assert os.getpid() in {one["pid"] for one in figures["uses"]}
 
 
+def test_devices__where_the_cgroup_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mounted, and something else over it, as in a container without /sys: /proc tells."""
+    monkeypatch.setattr("dpfedge.routing.kernel.support.cgroup_root", lambda: tmp_path / "sys/fs/cgroup")
+    with DeviceUsers(devices=("full",)) as users, FULL.open("rb"):
+        assert "no cgroup v2 is there" in users.why
+        assert os.getpid() in {one.pid for one in users.look()}
+
+
 def test_devices__are_those_of_accelerators(tmp_path: Path) -> None:
     """Files that are no devices, and folders, are passed over."""
     (tmp_path / "dri").mkdir()
