@@ -223,6 +223,14 @@ class Publisher:
         """How often was published; 0 is a table that nobody serves."""
         return self._map.generation
 
+    def withdraw(self) -> None:
+        """Close it, and take its file away: who reads the table is told to open it again, and finds none."""
+        if self._lock >= 0 and self.path is not None:
+            self._map.end()
+            for place in (self.path, Path(f"{self.path}.lock")):
+                place.unlink(missing_ok=True)
+        self.close()
+
     def close(self) -> None:
         """Let another process publish."""
         for fd in (self.fd, self._lock):

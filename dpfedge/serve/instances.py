@@ -7,6 +7,7 @@ the table of a server says is in `dpfedge/routing/ROUTING.md`, section 9.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from dpfedge.records import dataclass
 from dpfedge.routing.devices import pci_addresses
 from dpfedge.routing.health import Rule
 from dpfedge.routing.instances import Instance
+from dpfedge.routing.key import FIELD_MAX_BYTES
 from dpfedge.routing.log import RouteLog
 from dpfedge.routing.publication import Publisher
 from dpfedge.routing.router import Router
@@ -59,6 +61,8 @@ class _Served:
     """Stage → instance."""
     main: str | None
     """The device of the heaviest model: it has all table slots. A pipeline without models needs no device."""
+    model: str
+    """What stands for the package in keys."""
     needed: dict[Mode, tuple[str, ...]] = field(default_factory=dict)
 
     def needing(self, mode: Mode) -> tuple[str, ...]:
@@ -126,7 +130,7 @@ class Instances:
                 return
             # first the new ones beside the old: who is admitted meanwhile, by either pipeline, finds its devices
             self.router.assign([*(self._wanted | wanted).values()])
-            self._served = _Served(placed, stages, main)
+            self._served = _Served(placed, stages, main, _model(placed.name))
             self.router.assign([*wanted.values()])
             self._wanted = wanted
             # likewise: while an old look hangs, nobody else's samples may fail to come
@@ -154,7 +158,7 @@ class Instances:
             )  # fmt: skip
         if served.main not in needed:
             return needed[0] if needed else None
-        return self.router.route(served.placed.name, b"", max(0, time.time_ns() // 1_000_000)).instance
+        return self.router.route(served.model, b"", max(0, time.time_ns() // 1_000_000)).instance
 
     def _asked(self, mode: Mode) -> tuple[_Served, tuple[str, ...], list[str]]:
         """The pipeline now served, what a request of this mode needs there, and which of that is out."""
@@ -185,9 +189,12 @@ class Instances:
             self._closed = True
             if self._sampler is not None:
                 self._sampler.close()
-        self._publisher.close()
+        self._publisher.withdraw()
         if self._log is not None:
             self._log.close()
-        if self.path is not None:
-            for place in (self.path, self.path.with_name(f"{self.path.name}.lock")):
-                place.unlink(missing_ok=True)
+
+
+def _model(name: str) -> str:
+    """The id of a package in keys: its name, or the SHA-256 of one that is longer than an id may be."""
+    data = name.encode()
+    return name if len(data) <= FIELD_MAX_BYTES else hashlib.sha256(data).hexdigest()

@@ -121,7 +121,9 @@ static PyObject *map_publish(PyObject *object, PyObject *args) {
     uint64_t count = (uint64_t)entries.len / sizeof(dpf_route_entry);
     bool fits = self->writable && (uint64_t)entries.len % sizeof(dpf_route_entry) == 0 && count <= self->view.capacity;
     PyObject *done = NULL;
-    if (!fits || table->table.bits != self->view.bits || table->key_seed != self->view.key_seed) {
+    if (dpf_route_generation(&self->view) == DPF_ROUTE_ENDED) {
+        done = ended();
+    } else if (!fits || table->table.bits != self->view.bits || table->key_seed != self->view.key_seed) {
         core_raise(core_usage_error, "publish", "the table does not fit the shared memory",
                    PyUnicode_FromFormat("%u bits, %llu instances", (unsigned)table->table.bits, (unsigned long long)count),
                    PyUnicode_FromFormat("%u bits, %u instances, opened for writing, the same key seed", (unsigned)self->view.bits,

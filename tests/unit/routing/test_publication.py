@@ -118,6 +118,25 @@ def test_publisher__replaces_a_table_of_another_form(tmp_path: Path) -> None:
         assert third.generation == 0
 
 
+def test_withdraw__who_reads_it_is_told(tmp_path: Path) -> None:
+    """Nothing is left; a second time, and of a table in memory, it is a close."""
+    first = _new(tmp_path / "table")
+    _publish(first, 1, 1)
+    reader = Published.open(tmp_path / "table")
+    for _ in range(2):
+        first.withdraw()
+    for ask in (lambda: reader.lookup(*KEY), lambda: _publish(first, 1, 1)):
+        with pytest.raises(RouteError, match="open it again"):
+            ask()
+    assert reader.ended
+    assert list(tmp_path.iterdir()) == []
+    nameless = _new(None)
+    _publish(nameless, 1, 1)
+    reader = Published(nameless.fd)
+    nameless.withdraw()
+    assert not reader.ended
+
+
 def test_publisher__others_may_read_it_when_told(tmp_path: Path) -> None:
     """Only this user by default: the key seed may be a secret."""
     path = tmp_path / "table"

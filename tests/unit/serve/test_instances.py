@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -97,6 +98,20 @@ def test_admit__by_the_devices_that_a_mode_needs(instances: Instances, backend: 
     backend.now["cuda:0"] = GOOD
     soon(lambda: instances.healthy)
     assert instances.admit(Mode.CHAT) == "cuda:0"
+
+
+@pytest.mark.parametrize("size", [120, 121, 128])
+def test_admit__whatever_a_package_is_called(backend: FakeBackend, tmp_path: Path, size: int) -> None:
+    """A name may have 128 bytes, an id of a key 120: a longer one's digest stands for it, in the log too."""
+    one = placed(llm="cuda:0")
+    one.name = "m" * size
+    log = tmp_path / "log"
+    instances = Instances(one, {"fake": backend}, None, log=RouteLog(log, ids=True))
+    assert instances.admit(Mode.CHAT) == "cuda:0"
+    instances.close()
+    [model] = [row["decision"]["model"] for row in map(json.loads, log.read_text().splitlines()) if "decision" in row]
+    assert (model == one.name) is (size == 120)
+    assert replay(log).proved
 
 
 def test_admit__when_what_helps_is_out(instances: Instances, backend: FakeBackend) -> None:
