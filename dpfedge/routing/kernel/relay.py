@@ -87,6 +87,7 @@ class Relay:
     def __init__(self, service: Service, path: Path | None = None) -> None:
         """Listen at the service's addresses that this host has. `path`: of the published table."""
         self._path, self._table, self.problem, self.relayed, self.refused = path, Published.open(path), "", 0, 0
+        self._service = service
         self._listeners: list[socket.socket] = []
         for address in (service.v4, service.v6):
             if address is not None:
@@ -164,6 +165,8 @@ class Relay:
         address = Address.of(entry.text)
         if address is None:
             raise NoInstance("the instance's name is no address", health={}, found=entry.text)
+        if address in (self._service.v4, self._service.v6):
+            raise RouteError("the instance is the service itself", found=entry.text)  # it would be relayed for ever
         return address
 
     def close(self) -> None:

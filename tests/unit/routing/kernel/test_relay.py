@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedge.routing import Publisher, Router, slot_of
+from dpfedge.routing import Instance, Publisher, Router, slot_of
 from dpfedge.routing.kernel.addresses import Address, Service
 from dpfedge.routing.kernel.relay import Relay, keyless, owner_of_socket
 from tests.unit.routing.kernel.conftest import Attach, Servers
@@ -76,6 +76,18 @@ def test_relay__nobody_healthy_is_cut_at_once(router: Router, servers: Servers, 
         assert relay.refused == 1
         router.assign(servers.instances)
         assert _ask(service.v4).endswith(b" hello")
+
+
+def test_relay__an_instance_that_is_the_service_itself(router: Router, tmp_path: Path) -> None:
+    """One connection is refused; it does not go round until there is no room for another."""
+    name = _free("127.77.0.1")
+    service = Service.parse([name], "x")
+    assert service.v4 is not None
+    router.assign([Instance(name)])
+    with Relay(service, tmp_path / "table") as relay:
+        with pytest.raises(ConnectionResetError):
+            _ask(service.v4)
+        assert (relay.relayed, relay.refused) == (0, 1)
 
 
 def test_relay__an_address_that_is_not_here(router: Router, tmp_path: Path) -> None:
