@@ -6,12 +6,13 @@ It opens no device: backends enumerate from files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
 from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Broken, Registry
+from dpfedge.errors import BackendError
 from dpfedge.plugin.border import Border
 from dpfedge.records import dataclass
 
@@ -48,6 +49,13 @@ def find_devices(registry: Registry, sysroot: str | Path = "/", wanted: Collecti
         if wanted is not None and name not in wanted:
             continue
         with Border(lambda reason, name=name: broken.__setitem__(name, reason)):  # type: ignore[misc]
-            devices += backend.devices(Path(sysroot))
+            devices += _whole([*backend.devices(Path(sysroot))])
     distributions = {name: registry.provider(name).partition(" ")[0] for name in backends}
     return Found(tuple(devices), backends, broken, misfits, distributions)
+
+
+def _whole(devices: Sequence[Device]) -> Sequence[Device]:
+    """The devices a backend told of; BackendError for what is none."""
+    if odd := [one for one in devices if not isinstance(one, Device)]:
+        raise BackendError("what it lists must be a Device", found=type(odd[0]).__name__)
+    return devices

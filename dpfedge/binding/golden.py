@@ -16,6 +16,7 @@ from dpfedge.backend.api import Array, Binding, Budget, Executable
 from dpfedge.binding.bound import Bound
 from dpfedge.errors import BackendError
 from dpfedge.package.golden import Golden, GoldenTensor
+from dpfedge.plugin.border import Contract
 from dpfedge.records import dataclass
 
 if TYPE_CHECKING:
@@ -146,11 +147,14 @@ def _shown(bound: float | None) -> str:
 
 
 def _run_graph(bound: Bound, model: str, graph: str, records: list[Golden], budget: Budget) -> Iterator[GoldenAnswer]:
-    executable = bound.model(model).load(graph, budget)
+    contract = Contract(f"backend {bound.places[model].target.backend}: {model}.{graph}")
+    with contract:
+        executable = bound.model(model).load(graph, budget)
     try:
         for case, record in enumerate(records):
-            call = _call(bound, executable, record)
-            call.run()
+            with contract:
+                call = _call(bound, executable, record)
+                call.run()
             for port, tensor in record.outputs.items():
                 found, errors = _compare(call.output(port), _values(bound, record.section, tensor), tensor)
                 result = GoldenResult(model, graph, case, port, *errors, tensor.max_abs, tensor.rel_l2)

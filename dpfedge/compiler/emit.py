@@ -33,6 +33,7 @@ from dpfedge.compiler.targets import TargetPlan, plan_targets
 from dpfedge.compiler.variants import Variants
 from dpfedge.errors import Unsupported
 from dpfedge.package import PackageWriter, WeightPool
+from dpfedge.plugin.border import Contract
 
 __all__ = ["Progress", "compile_package"]
 
@@ -195,6 +196,7 @@ class _Target:
     def add(self, writer: PackageWriter, model: str, imported: Imported) -> None:
         """Lower one model, store its weights, then its graphs."""
         lowered: dict[str, LoweredGraph] = {}
+        contract = Contract(f"backend {self.plan.backend}: model {model}")
         for name, onnx_graph in imported.graphs.items():
             request = LowerRequest(
                 f"{model}.{name}",
@@ -203,7 +205,8 @@ class _Target:
                 self.plan.features,
                 imported.hints.get(name, {}),
             )
-            lowered[name] = self.backend.lower(request)
+            with contract:
+                lowered[name] = self.backend.lower(request)
         places: dict[str, dict[str, tuple[str, int, int]]] = {name: {} for name in lowered}
         # later targets share these sections, so their names are those of no target
         with WeightPool(writer, f"weights.{model}.{self.number}") as pool:
@@ -211,9 +214,9 @@ class _Target:
                 places[name][weight] = pool.add(lowered[name].weights[weight])
         graphs = {}
         for name, graph in lowered.items():
-            section = writer.add(
-                f"graph.{self.plan.id}.{model}.{name}", "graph", self.backend.finish(graph, places[name])
-            )
+            with contract:
+                code = self.backend.finish(graph, places[name])
+            section = writer.add(f"graph.{self.plan.id}.{model}.{name}", "graph", code)
             bucket = imported.hints.get(name, {}).get("bucket")
             graphs[name] = _graph(section.name, graph, places[name], self.plan.arch)
             graphs[name]["options"] |= {} if bucket is None else {"bucket": bucket}

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dpfedge.backend.api import Device
+from dpfedge.backend.api import Device, Health
 from dpfedge.backend.registry import Registry
 from dpfedge.doctor.surroundings import Finding
+from dpfedge.errors import BackendError
 from dpfedge.plugin.border import Border
 
 __all__ = ["check_devices", "check_health", "check_plugins"]
@@ -54,6 +55,13 @@ def check_health(registry: Registry, root: Path) -> Iterator[Finding]:
         for device in devices:
             reasons: list[str] = []
             with Border(reasons.append):
-                registry.get(name).health(device)
+                _judge(registry.get(name).health(device))
             for reason in reasons:
                 yield Finding("health", "fault", f"device {device.id}", reason, "", (name,))
+
+
+def _judge(health: Health) -> None:
+    """BackendError for shares that are none: routing takes such a device out."""
+    for name in ("utilisation", "free_memory"):
+        if not 0 <= (found := getattr(health, name)) <= 1:
+            raise BackendError(f"its {name} is no share", found=found, allowed="0 to 1")

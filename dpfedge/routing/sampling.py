@@ -46,14 +46,13 @@ def of_device(backend: Knows, device: Device, root: Root | None = None, pci: Seq
     """
     place, totals = root or Root(), _Totals()
 
-    def ask() -> Health:
+    def look() -> Sample:
         reasons: list[str] = []
         with Border(reasons.append):  # a defect takes its device out, not the thread that would see it come back
-            return backend.health(device)
+            return sample(backend.health(device))
         raise BackendError(reasons[0])
 
-    def look() -> Sample:
-        told = ask()
+    def sample(told: Health) -> Sample:
         corrected = totals.rise("ecc corrected", told.ecc_corrected)
         fatal = totals.rise("ecc uncorrected", told.ecc_uncorrected) + totals.rise("faults", told.faults)
         for address in pci:

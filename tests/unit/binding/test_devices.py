@@ -58,13 +58,20 @@ def test_find__backend_with_a_bug(parts: Any, tmp_path: Path) -> None:
         def devices(self, sysroot: Path) -> Any:
             raise IndexError("list index out of range")
 
+    class Odd(parts.Recorder):  # type: ignore[misc,name-defined]
+        def devices(self, sysroot: Path) -> Any:
+            return [{"id": "odd:0"}]
+
     registry = Registry()
     registry.add(Buggy("cuda"))
+    registry.add(Odd("odd"))
     with registry.provided_by("dpfedge-cpu 0.1.0"):
         registry.add(parts.Recorder("cpu", devices=[parts.CPU]))
 
     seen = find_devices(registry, tmp_path)
-    assert (seen.devices, seen.broken) == ((parts.CPU,), {"cuda": "IndexError: list index out of range"})
+    assert (seen.devices, seen.broken) == ((parts.CPU,), {
+        "cuda": "IndexError: list index out of range", "odd": "what it lists must be a Device; found dict",
+    })  # fmt: skip
     assert (seen.distribution("cpu"), seen.distribution("rocm")) == ("dpfedge-cpu", "dpfedge-rocm")
 
 

@@ -181,6 +181,16 @@ def test_run_golden__to_map_is_json(bound: Callable[..., Bound]) -> None:
     assert (row["port"], row["rel_l2"], row["max_abs"], row["passed"]) == ("best", None, 2.0, False)
 
 
+def test_run_golden__a_backend_that_breaks_its_contract(bound: Callable[..., Bound]) -> None:
+    """What it raises of its own is a BackendError that names it, where it would have been a traceback."""
+
+    def spoil(answers: dict[str, Array]) -> None:
+        raise OSError("bus error")
+
+    with pytest.raises(BackendError, match=r"^backend cpu: m\.g: it broke its contract; found OSError: bus error \("):
+        run_golden(bound(spoil))
+
+
 def test_run_golden__in_place_without_memory(bound: Callable[..., Bound]) -> None:
     """A record that names no input to write into is refused by name."""
     with pytest.raises(BackendError, match=r"no empty input to write into; found gone\.0; allowed past\.0"):

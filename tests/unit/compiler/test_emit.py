@@ -23,7 +23,7 @@ from dpfedge.backend.registry import Registry
 from dpfedge.compiler.emit import compile_package
 from dpfedge.compiler.recipe import load_recipe
 from dpfedge.compiler.targets import TargetPlan
-from dpfedge.errors import ModelError, Unsupported
+from dpfedge.errors import BackendError, ModelError, Unsupported
 from dpfedge.package import Package, open_package
 
 RECIPE = """\
@@ -105,6 +105,20 @@ def test_compile_package__manifest(folder: Path) -> None:
     assert bytes(package.section(str(manifest.licences[0].section))) == b"terms of vad"
     assert any(choice == "llm: mode=exact" for choice, _ in manifest.targets[0].decisions)
     assert manifest.pipeline["stages"]["decoder"] == {"model": "vad"}
+
+
+def test_compile_package__a_backend_that_breaks_its_contract(folder: Path) -> None:
+    """What its lowering raises of its own is told with backend and model; nothing is written."""
+
+    class Raw(CpuBackend):
+        def lower(self, request: LowerRequest) -> LoweredGraph:
+            raise ZeroDivisionError("layout")
+
+    registry = Registry()
+    registry.add(Raw())
+    with pytest.raises(BackendError, match=r"^backend cpu: model (vad|llm): it broke its contract; found ZeroDivis"):
+        compile_package(load_recipe(folder / "tiny.yaml"), folder / "raw.dpfbin", boards=("host",), registry=registry)
+    assert not (folder / "raw.dpfbin").exists()
 
 
 def test_compile_package__same_bytes(folder: Path) -> None:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dpfedge.backend.api import ABI
+from dpfedge.backend.api import ABI, Health
 from dpfedge.backend.registry import Registry
 from dpfedge.doctor.backends import check_devices, check_health, check_plugins
 from dpfedge.errors import Unavailable
@@ -22,10 +23,10 @@ def backend(name: str, devices: Sequence[Any] | Exception) -> Any:
             raise devices
         return devices
 
-    def health(device: Any) -> str:
+    def health(device: Any) -> Health:
         if device.id == "c:0":
             raise Unavailable("NVML does not answer within 2 s", where="backend c")
-        return "well"
+        return Health(0.5, math.nan if device.id == "d:0" else 0.9)
 
     return SimpleNamespace(name=name, abi=ABI, devices=listed, health=health)
 
@@ -68,7 +69,10 @@ def test_check_health__of_each_device() -> None:
     registry.add(backend("b", Unavailable("no driver", where="backend b")))
     registry.add(backend("c", [SimpleNamespace(id="c:0", arch="sm_90"), SimpleNamespace(id="c:1", arch="sm_90")]))
 
-    (found,) = check_health(registry, Path("/"))
+    registry.add(backend("d", [SimpleNamespace(id="d:0", arch="sm_90")]))
+
+    found, share = check_health(registry, Path("/"))
 
     assert (found.level, found.where, found.backends) == ("fault", "device c:0", ("c",))
     assert "NVML does not answer" in found.what
+    assert (share.where, share.what) == ("device d:0", "its free_memory is no share; found nan; allowed 0 to 1")

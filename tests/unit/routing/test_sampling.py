@@ -138,16 +138,20 @@ def test_of_device__a_plugin_with_a_defect(router: Router) -> None:
     """Whatever it raises: its device goes out, its thread goes on, and sees it come back."""
 
     class Defect(Made):
-        broken = True
+        broken = "it raises"
 
         def health(self, device: Device) -> Health:
-            return self.absent if self.broken else Health(0.1, 0.9)  # type: ignore[attr-defined, no-any-return]
+            if self.broken == "it raises":
+                return self.absent  # type: ignore[attr-defined, no-any-return]
+            return None if self.broken else Health(0.1, 0.9)  # type: ignore[return-value]
 
     backend = Defect()
     with Sampler(router, {"a": of_device(backend, DEVICE)}, period_ms=5) as sampler:
         _soon(lambda: _healthy(router) == "bc")
         assert "AttributeError: 'Defect' object has no attribute 'absent'" in sampler.problems["a"]
-        backend.broken = False
+        backend.broken = "it tells nothing"
+        _soon(lambda: "AttributeError: 'NoneType' object has no attribute" in sampler.problems["a"])
+        backend.broken = ""
         _soon(lambda: _healthy(router) == "abc" and not sampler.problems)
 
 
