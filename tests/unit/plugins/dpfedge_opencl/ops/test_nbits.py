@@ -84,6 +84,24 @@ def test_matmul_nbits__three_digits_are_as_near_as_floats(kind: str, bits: int, 
         assert _away(made, found, a) <= max(of_floats, 6e-8), name
 
 
+@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 256), (8, 16), (8, 256)])
+@pytest.mark.parametrize(("level", "top"), [(0, 127 << 16), (4, 127 << 8)])
+def test_matmul_nbits__digits_are_exact(level: int, top: int, bits: int, block: int) -> None:
+    """Whole numbers as far as 24 or 16 bits go, either sign, and lower digits of -128 and 127: no bit is lost."""
+    a = np.random.default_rng(1).integers(-top, top + 1, (3, block)).astype(np.float32)
+    a[:, :8] = [-top, -128, -129, 127, 128, -0.0, 128 - top, top - 129]
+    middle = 1 << bits - 1
+    codes = np.full((block, 1, block), middle, np.uint8) + np.eye(block, dtype=np.uint8)[:, None]
+    packed = codes if bits == 8 else codes[..., ::2] | codes[..., 1::2] << 4
+    weights: dict[str, Array] = {"w": packed, "s": np.ones((block, 1), np.float32)}
+    made = one("ms:MatMulNBits", {"a": a}, weights, K=block, N=block, bits=bits, block_size=block, accuracy_level=level)
+    for found in (
+        answers(made, "wide", {"a": a})["y0"],
+        answers(made, "mali", {"a": a}, frozenset({"int8_dot"}), int8_dot=True)["y0"],
+    ):
+        np.testing.assert_array_equal(found, a)
+
+
 @pytest.mark.parametrize("level", [0, 4])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_matmul_nbits__what_is_no_number_stays_none(bad: float, level: int) -> None:
