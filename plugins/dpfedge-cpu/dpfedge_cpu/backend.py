@@ -131,7 +131,8 @@ class CpuBackend:
         from dpfedge_cpu.packed import collect
         from dpfedge_cpu.session import open_session
 
-        return collect(lambda: open_session(graph, budget))
+        weights = sum(view.nbytes for view in graph.weights.values())
+        return collect(lambda: open_session(graph, budget), weights)
 
     def health(self, device: Device) -> Health:
         """Load average over cores, and available over total memory, of the running machine."""

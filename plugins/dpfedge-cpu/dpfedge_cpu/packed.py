@@ -37,7 +37,8 @@ _SAMPLED = np.array([9, 77, 150, 223, 300, 377, 450, _WORDS - 7])
 _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93,
                  0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3, 0x589965CC75374CC3],
                 np.uint64)  # fmt: skip
-_WORTH = 16  # pages; fewer are alike by chance, or no weights: a mapping costs more than it shares
+_WORTH_PAGES = 16
+_WORTH = 128  # the weights' bytes over the image's: a graph that packs nothing has some alike pages of objects, too
 _PIECE = 1024  # pages looked at together: they stay in the second-level cache between reading and comparing
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 _OWN_PAGES_BYTES = 16 << 10
@@ -181,10 +182,11 @@ def _check_file(image: SealedView) -> None:
         )  # fmt: skip
 
 
-def collect(load: Callable[[], object]) -> dict[str, Sequence[Array]] | None:
-    """The image of the pages that two runs of `load()` make alike, and its keys, in pieces; None for under 16 pages.
+def collect(load: Callable[[], object], weights: int = 0) -> dict[str, Sequence[Array]] | None:
+    """The image of the pages that two runs of `load()` make alike, and its keys, in pieces.
 
-    It takes the memory of one load and one image.
+    None for less than 16 pages or a 128th of `weights` (bytes of the graph's): objects are alike by chance, too. It
+    takes the memory of one load and one image.
     """
     images, kept = [], []
     with _ONE_AT_A_TIME:
@@ -198,7 +200,8 @@ def collect(load: Callable[[], object]) -> dict[str, Sequence[Array]] | None:
                 same = np.isin(keys, first) & pages.any(axis=1)
                 images.append(pages[same])
                 kept.append(keys[same])
-    return {IMAGE: images, KEYS: kept} if sum(map(len, kept)) >= _WORTH else None
+    least = max(_WORTH_PAGES * mmap.PAGESIZE, weights // _WORTH)
+    return {IMAGE: images, KEYS: kept} if sum(pages.nbytes for pages in images) >= least else None
 
 
 def _made_by(load: Callable[[], object]) -> Iterator[Words]:

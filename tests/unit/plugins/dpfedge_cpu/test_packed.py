@@ -172,6 +172,8 @@ def test_collect__nothing_to_share() -> None:
     assert collect(lambda: b"nothing") is None
     assert collect(lambda: np.ones(PAGE // 4)) is None
     assert collect(lambda: np.ones(PAGE * 4)) is not None
+    assert collect(lambda: np.ones(PAGE * 4), 128 * 31 * PAGE) is not None
+    assert collect(lambda: np.ones(PAGE * 4), 128 * 64 * PAGE) is None
 
 
 def test_collect__memory_freed_between_the_loads_is_not_packed_into(graph: GraphView) -> None:
