@@ -14,7 +14,7 @@ from dpfedge.backend.api import Backend, Device
 from dpfedge.backend.registry import Registry
 from dpfedge.errors import DpfError
 from dpfedge.hardware.source.pci import upstream
-from dpfedge.hardware.source.root import Root
+from dpfedge.hardware.source.root import Root, label
 from dpfedge.plugin.border import Border
 from dpfedge.routing.health import Health, Rule
 from dpfedge.routing.instances import Instance
@@ -56,7 +56,7 @@ def told_facts(registry: Registry, root: Path = Path("/")) -> dict[str, dict[str
             if address := str(device.facts.get(_PCI) or ""):
                 row = found.setdefault(address, {"memory_bytes": 0})
                 row["memory_bytes"] += device.memory_bytes
-                row |= {field: str(device.facts[key]) for key, field in _TOLD.items() if device.facts.get(key)}
+                row |= {field: label(str(device.facts[key])) for key, field in _TOLD.items() if device.facts.get(key)}
         told = found | told
     return told
 

@@ -98,6 +98,17 @@ def test_told_facts__of_cards_whole_and_split(tmp_path: Path) -> None:
     }
 
 
+def test_told_facts__are_text_as_that_of_files(tmp_path: Path) -> None:
+    """One line, printable, short: whatever a driver writes, it has a digest."""
+
+    class Odd(Made):
+        facts: Any = ({"pci": "0000:01:00.0", "vbios": "96\n\ud800\x1b", "serial": "7" * 300},)
+
+    registry: Any = Odd()
+    told = told_facts(registry, tmp_path)
+    assert told == {"0000:01:00.0": {"memory_bytes": 1, "firmware": "96???", "serial": "7" * 200}}
+
+
 def test_look__healthy_worn_out_and_silent() -> None:
     """A score each; what does not answer is out."""
 
