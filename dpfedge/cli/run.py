@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpfedge.cli.observing import add_observe_arguments
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
-from dpfedge.errors import UsageError
+from dpfedge.errors import UsageError, WriteError
 from dpfedge.pipeline.prepare import is_pipeline_file, prepare
 from dpfedge.runtime import Runtime
 
@@ -68,21 +68,30 @@ def run(args: argparse.Namespace) -> int:
     if is_pipeline_file(args.package):
         remedy = "give its inputs with --send STAGE.PORT=@FILE"
         raise UsageError("a drawn graph takes no --audio", where=str(args.package), remedy=remedy)
-    if not args.audio.is_file():
+    if args.audio.is_dir() or not args.audio.exists():  # a pipe is a file, too: --audio <(…)
         raise UsageError("no such audio file", where="--audio", found=str(args.audio))
     if args.out and not args.out.absolute().parent.is_dir():
         raise UsageError("no such folder", where="--out", found=str(args.out.parent), remedy="make the folder first")
+    if args.out and args.out.is_dir():
+        raise UsageError("is a folder", where="--out", found=str(args.out), allowed="a file")
     prepared = prepare(args.package, board=args.board, own=True, **trust_options(args))
     with Runtime.open(prepared) as runtime:
         answer = runtime.ask(args.audio)
-    if args.out and len(answer.samples):
-        answer.save(args.out)
     if args.json or answer.question:
         print(_json(answer) if args.json else _text(answer))
+    if args.out and len(answer.samples):
+        _save(answer, args.out)
     if not answer.question:
         print("dpfedge: no speech was found in the audio", file=sys.stderr)
         return 1
     return 0
+
+
+def _save(answer: Answer, path: Path) -> None:
+    try:
+        answer.save(path)
+    except OSError as error:
+        raise WriteError("the answer's speech cannot be written", where=str(path), found=error.strerror) from error
 
 
 def _graph(args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import wave
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,6 +81,31 @@ def test_run__without_speech(question: Path, capsys: Output, monkeypatch: pytest
     assert main(["run", "x.dpfbin", "--audio", str(question), "--out", str(out)]) == 1
     assert "no speech was found" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_run__of_a_pipe(question: Path, capsys: Output) -> None:
+    """What a shell makes of `<(…)` is asked like any file; a folder is none."""
+    pipe = question.with_name("pipe")
+    os.mkfifo(pipe)
+    assert main(["run", "x.dpfbin", "--audio", str(pipe)]) == 0
+    assert ToyRuntime.opened.audio == pipe
+    assert main(["run", "x.dpfbin", "--audio", str(pipe.parent)]) == 2
+    assert "no such audio file" in capsys.readouterr().err
+
+
+def test_run__out_is_a_folder(question: Path, capsys: Output) -> None:
+    """Exit 2 before anything is started."""
+    folder = question.parent
+    assert main(["run", "missing.dpfbin", "--audio", str(question), "--out", str(folder)]) == 2
+    assert f"--out: is a folder; found {folder}" in capsys.readouterr().err
+
+
+def test_run__speech_that_cannot_be_written(question: Path, capsys: Output) -> None:
+    """Exit 1 with the place and the reason; the words are there."""
+    assert main(["run", "x.dpfbin", "--audio", str(question), "--out", "/dev/full"]) == 1
+    shown = capsys.readouterr()
+    assert "answer:   It is so." in shown.out
+    assert "/dev/full: the answer's speech cannot be written; found No space left on device" in shown.err
 
 
 def test_run__of_a_missing_file(capsys: Output) -> None:
