@@ -55,14 +55,22 @@ async def spoken(runtime: AsyncRuntime, words: str) -> Question:
 
 def from_wav(path: Path) -> Question:
     """A 16-bit mono WAV recording of the question."""
+    try:
+        data, rate = _read(path)
+    except (OSError, EOFError, wave.Error) as error:
+        found = str(error) or "the end of the file"
+        raise InputError("the question is no WAV file that can be read", where=str(path), found=found) from error
+    samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
+    return Question(path.stem, _trim(soxr.resample(samples, rate, RATE)))
+
+
+def _read(path: Path) -> tuple[bytes, int]:
     with wave.open(str(path), "rb") as wav:
         if wav.getsampwidth() != 2 or wav.getnchannels() != 1:
             raise InputError(
                 "the question must be 16-bit mono", where=str(path), found=f"{wav.getnchannels()} channels"
             )
-        samples = np.frombuffer(wav.readframes(wav.getnframes()), "<i2").astype(np.float32) / 32768
-        rate = wav.getframerate()
-    return Question(path.stem, _trim(soxr.resample(samples, rate, RATE)))
+        return wav.readframes(wav.getnframes()), wav.getframerate()
 
 
 def _trim(samples: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.int16]]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
+from dpfedge.errors import UsageError, WriteError
 
 NAME = "bench"
 HELP = (
@@ -48,14 +51,36 @@ def run(args: argparse.Namespace) -> int:
 
     from dpfedge.bench.report import show
 
+    _check(args)
     errors = Console(stderr=True)
     with errors.status("bench") as status:
         result = measure(args, status.update if errors.is_terminal else lambda text: None)
     show(result, Console(file=sys.stdout))
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=1))
+        with _writing(args.json):
+            args.json.write_text(json.dumps(result, indent=1))
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Before minutes of measuring: numbers that measure something, a question, and a place for the figures."""
+    for flag, value in (("--turns", args.turns), ("--rounds", args.rounds), ("--idle", args.idle)):
+        if not value > 0:
+            raise UsageError("nothing would be measured", where=flag, found=value, allowed="more than 0")
+    if args.question and not args.question.is_file():
+        raise UsageError("no such recording", where="--question", found=str(args.question))
+    if args.json:
+        with _writing(args.json):
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.open("a").close()
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WriteError("the figures cannot be written", where=str(path), found=error.strerror) from error
 
 
 def measure(args: argparse.Namespace, progress: Any) -> dict[str, Any]:

@@ -53,6 +53,15 @@ def test_wav__in_stereo_is_refused(tmp_path: Path) -> None:
         from_wav(write(tmp_path / "x.wav", tone(1, RATE), RATE, channels=2))
 
 
+@pytest.mark.parametrize("data", [b"", b"no sound", b"RIFF\x04\0\0\0WAVE"])
+def test_wav__that_is_none_is_refused(tmp_path: Path, data: bytes) -> None:
+    """By its name."""
+    path = tmp_path / "q.wav"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"q\.wav: the question is no WAV file that can be read"):
+        from_wav(path)
+
+
 def test_question__saved_is_what_it_was(tmp_path: Path) -> None:
     """The baseline reads the same samples."""
     Question("x", tone(0.1, RATE)).save(tmp_path / "x.wav")

@@ -127,3 +127,24 @@ def test_bench__question_from_a_file(asked: SimpleNamespace, tmp_path: Path, cap
     assert bench("--question", str(path), "--json", str(out)) == 0
 
     assert json.loads(out.read_text())["question"]["words"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--turns", "0"], "--turns: nothing would be measured; found 0; allowed more than 0"),
+        (["--rounds", "-1"], "--rounds: nothing would be measured; found -1"),
+        (["--idle", "0"], "--idle: nothing would be measured; found 0.0"),
+        (["--idle", "nan"], "--idle: nothing would be measured; found nan"),
+        (["--question", "missing.wav"], "--question: no such recording; found missing.wav"),
+        (["--json", "/proc/bench.json"], "/proc/bench.json: the figures cannot be written"),
+        (["--json", "/proc"], "/proc: the figures cannot be written; found Is a directory"),
+    ],
+)
+def test_bench__refuses_before_it_measures(
+    asked: SimpleNamespace, words: list[str], error: str, capsys: Output
+) -> None:
+    """Nobody waits minutes for figures that are none, or that are lost."""
+    assert bench(*words) in (1, 2)
+    assert error in capsys.readouterr().err
+    assert (asked.bind, asked.turns) == (0, [])
