@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from dpfedge.errors import Unavailable, UsageError
@@ -41,6 +43,17 @@ class SoundCard:
         self._sound = sounddevice
         self.input = _find(sounddevice, input_name, "max_input_channels", "microphone")
         self.output = _find(sounddevice, output_name, "max_output_channels", "loudspeaker")
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Unavailable for what the sound system refuses below: a rate a device cannot do, one that was taken away."""
+        try:
+            yield
+        except self._sound.PortAudioError as error:
+            raise Unavailable(
+                f"the sound system refuses: {error}", where="talk",
+                remedy="connect the device, or choose others with --input and --output",
+            ) from error  # fmt: skip
 
     def microphone(self, loop: asyncio.AbstractEventLoop, blocks: asyncio.Queue[bytes]) -> Any:
         """A stream that puts 20 ms blocks of 16 kHz s16le into `blocks`."""
@@ -82,9 +95,10 @@ async def converse(runtime: AsyncRuntime, card: SoundCard) -> None:
     """Talk until cancelled."""
     session = await runtime.converse(AudioFormat("pcm_s16le", RATE))
     blocks: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
-    speaker = card.loudspeaker(runtime.facts["voice"]["rate"])
-    player = _Player(speaker)
-    with card.microphone(asyncio.get_running_loop(), blocks), speaker:
+    with card.working(), contextlib.ExitStack() as devices:
+        speaker = devices.enter_context(card.loudspeaker(runtime.facts["voice"]["rate"]))
+        devices.enter_context(card.microphone(asyncio.get_running_loop(), blocks))
+        player = _Player(speaker)
         print("listening; speak, and press Ctrl-C to end")
         hearing = asyncio.create_task(_hear(session, blocks, player))
         try:

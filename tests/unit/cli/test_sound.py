@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpfedge.cli.sound import SoundCard, _Player, _put_newest
+from dpfedge.cli.sound import SoundCard, _Player, _put_newest, converse
 from dpfedge.errors import StageDied, Unavailable, UsageError
 from dpfedge.pipeline.events import (
     AudioChunk,
@@ -40,6 +40,17 @@ class Stream:
         self.written += data
 
 
+class SoundError(Exception):
+    """The library's own error; it is no OSError."""
+
+
+class Refused(Stream):
+    """A stream of a device that knows other rates only."""
+
+    def __init__(self, **options: Any) -> None:
+        raise SoundError("Invalid sample rate [PaErrorCode -9997]")
+
+
 @pytest.fixture
 def sound(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The library, with three devices."""
@@ -48,6 +59,7 @@ def sound(monkeypatch: pytest.MonkeyPatch) -> Any:
         default=SimpleNamespace(device=[2, 1]),
         RawInputStream=Stream,
         RawOutputStream=Stream,
+        PortAudioError=SoundError,
     )
     monkeypatch.setitem(sys.modules, "sounddevice", library)
     return library
@@ -76,6 +88,18 @@ def test_card__without_a_device(sound: Any) -> None:
     sound.query_devices = lambda: DEVICES[:1]
     with pytest.raises(Unavailable, match="no loudspeaker"):
         SoundCard(None, None)
+
+
+def test_converse__on_a_device_that_refuses(sound: Any) -> None:
+    """Exit 5 with what the sound system says, not a traceback."""
+
+    async def open_session(*_: Any) -> Any:
+        return SimpleNamespace()
+
+    sound.RawOutputStream = Refused
+    runtime: Any = SimpleNamespace(converse=open_session, facts={"voice": {"rate": 22_050}})
+    with pytest.raises(Unavailable, match=r"talk: the sound system refuses: Invalid sample rate .*--output"):
+        asyncio.run(converse(runtime, SoundCard(None, None)))
 
 
 def test_microphone__gives_blocks_and_drops_the_oldest(sound: Any) -> None:
