@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from dpfedge.errors import DpfError
 from dpfedge.limits import SPEECH_TEXT_MAX_CHARS
-from dpfedge.pipeline.events import AudioChunk, Event
+from dpfedge.pipeline.events import AudioChunk, Event, TurnDone
 from dpfedge.serve.errors import RequestError, error_body
 from dpfedge.serve.http.answer import sse, stream_answer
 from dpfedge.serve.http.body import read_json
@@ -91,6 +91,8 @@ async def _encoded(
     """The sound's bytes, the last part even when empty; a codec runs beside the event loop."""
     async with aclosing(events):
         async for event in events:
+            if isinstance(event, TurnDone) and "reason" in event.report.get("voice", {}):
+                raise RequestError(event.report["voice"]["reason"], where="input", param="input", code="invalid_value")
             if not isinstance(event, AudioChunk):
                 continue
             if event.rate != rate:  # the package was replaced after the request was read; nothing is encoded yet

@@ -146,6 +146,9 @@ class FakeRuntime:
     async def speak(self, text: str, *, speed: float = 1.0, limits: Limits = DEFAULT) -> AsyncIterator[Event]:
         self.asked.append((text, speed))
         self.limits = limits
+        if text == "...":
+            yield TurnDone(1, 1, "stop", {"voice": {"audio_ms": 0.0, "reason": "nothing to speak"}})
+            return
         time = np.arange(RATE) / RATE
         tone = (np.sin(2 * np.pi * 440 * time) * 9000).astype(np.int16)
         pieces: list[Event | Exception | float] = [AudioChunk(1, 1, one, RATE) for one in np.array_split(tone, 7)]
