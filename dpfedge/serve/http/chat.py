@@ -21,18 +21,13 @@ from dpfedge.runtime import Sampling
 from dpfedge.serve.errors import error_body
 from dpfedge.serve.http.answer import DONE, gone, sse, stream_answer, while_wanted
 from dpfedge.serve.http.body import read_json
-from dpfedge.serve.http.fields import Check, boolean, integer, number, only, read_fields, strings, text
+from dpfedge.serve.http.fields import Check, anything, boolean, integer, number, only, read_fields, strings, text
 from dpfedge.serve.http.limits import admitted
 from dpfedge.serve.http.messages import read_messages
 from dpfedge.serve.http.models import check_model
 from dpfedge.serve.turn import run_turn
 
 __all__ = ["CHECKS", "chat_completions"]
-
-
-def anything(name: str, value: Any) -> Any:
-    """Bookkeeping of the caller's own: it asks for nothing."""
-    return value
 
 
 def stream_options(name: str, value: Any) -> dict[str, Any]:

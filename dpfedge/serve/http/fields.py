@@ -11,7 +11,7 @@ from typing import Any
 
 from dpfedge.serve.errors import RequestError
 
-__all__ = ["Check", "boolean", "choice", "integer", "number", "only", "read_fields", "strings", "text"]
+__all__ = ["Check", "anything", "boolean", "choice", "integer", "number", "only", "read_fields", "strings", "text"]
 
 Check = Callable[[str, Any], Any]
 """`check(name, value)` returns the value to use, or raises `RequestError`."""
@@ -51,6 +51,11 @@ def wrong(name: str, found: object, allowed: object, remedy: str | None = None) 
         param=name,
         code="invalid_value",
     )
+
+
+def anything(name: str, value: Any) -> Any:
+    """Accepted as it is: checked elsewhere, or bookkeeping of the caller's own that asks for nothing."""
+    return value
 
 
 def text(least: int = 0, most: int | None = None) -> Check:

@@ -23,9 +23,10 @@ from dpfedge.serve.http.limits import admitted
 from dpfedge.serve.http.models import check_model
 from dpfedge.serve.http.transcript import FORMATS, Transcription
 from dpfedge.serve.http.upload import Upload
+from dpfedge.serve.provider import Provider
 from dpfedge.serve.turn import run_turn
 
-__all__ = ["CHECKS", "transcriptions"]
+__all__ = ["CHECKS", "check_language", "transcriptions"]
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -93,10 +94,13 @@ def _read(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     return read_fields(single, CHECKS)
 
 
-def _language(provider: Any, fields: Mapping[str, Any]) -> str:
-    """The language to recognise: the one asked for, if the package's recogniser knows it."""
-    known = provider.runtime.facts.get("encoder", {}).get("languages") or ["en"]
-    asked = fields.get("language") or known[0]
+def _languages(provider: Provider) -> list[str]:
+    return provider.runtime.facts.get("encoder", {}).get("languages") or ["en"]
+
+
+def check_language(provider: Provider, asked: str) -> str:
+    """`asked`, in lower case, if the package's recogniser knows it; RequestError with the list otherwise."""
+    known = _languages(provider)
     if asked.lower() not in known:
         raise RequestError(
             "the recogniser does not know this language",
@@ -105,7 +109,12 @@ def _language(provider: Any, fields: Mapping[str, Any]) -> str:
             param="language",
             code="unsupported_value",
         )
-    return str(asked.lower())
+    return asked.lower()
+
+
+def _language(provider: Provider, fields: Mapping[str, Any]) -> str:
+    """The language to recognise: the one asked for, or the recogniser's first."""
+    return check_language(provider, fields.get("language") or _languages(provider)[0])
 
 
 def _late(provider: Any, upload: Upload, language: str) -> dict[str, Any]:

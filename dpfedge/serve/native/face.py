@@ -19,7 +19,7 @@ from dpfedge.errors import Busy, DpfError
 from dpfedge.limits import NATIVE_HELLO_MAX_BYTES, NATIVE_HELLO_MAX_S, NATIVE_SESSIONS_MAX, NATIVE_WAITING_MAX
 from dpfedge.serve.errors import RequestError
 from dpfedge.serve.http.models import check_model
-from dpfedge.serve.http.speech import check_voice, voices
+from dpfedge.serve.http.speech import voices
 from dpfedge.serve.metrics import Metrics
 from dpfedge.serve.native.channel import Channel
 from dpfedge.serve.native.outbox import NativeOutbox
@@ -27,7 +27,7 @@ from dpfedge.serve.native.session import NativeSession, settings
 from dpfedge.serve.native.wire import Hello, refusal, welcome
 from dpfedge.serve.provider import Provider
 from dpfedge.serve.realtime.attend import attend
-from dpfedge.serve.realtime.config import SessionConfig
+from dpfedge.serve.realtime.config import Known, SessionConfig
 from dpfedge.serve.realtime.conversation import Conversation
 from dpfedge.serve.realtime.turns import read_session
 
@@ -148,7 +148,7 @@ class NativeFace:
         model = check_model(provider, provider.name, "llm")
         config = SessionConfig(model, next(iter(voices(provider)), ""))
         voice_hz = int(provider.runtime.facts.get("voice", {}).get("rate", _NO_VOICE_HZ))
-        return config.updated(settings(hello, voice_hz), lambda name: check_voice(provider, name))
+        return config.updated(settings(hello, voice_hz), Known.of(provider))
 
 
 def _check_peer(client: socket.socket, group: int | None) -> None:

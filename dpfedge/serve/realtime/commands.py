@@ -14,8 +14,8 @@ from typing import Any
 from dpfedge.errors import DpfError
 from dpfedge.serve.errors import RequestError
 from dpfedge.serve.http.body import parse_object
-from dpfedge.serve.http.fields import integer, only, read_fields, text
-from dpfedge.serve.http.speech import check_voice
+from dpfedge.serve.http.fields import Check, anything, integer, only, read_fields, text
+from dpfedge.serve.realtime.config import Known
 from dpfedge.serve.realtime.conversation import Conversation, Utterance
 from dpfedge.serve.realtime.outbox import new_id
 from dpfedge.serve.realtime.turns import commit
@@ -43,8 +43,10 @@ async def act(state: Conversation, event: Mapping[str, Any]) -> None:
         raise RequestError(
             "unknown event", found=repr(kind)[:80], allowed=", ".join(_COMMANDS), param="type", code="unknown_event"
         )
+    command, checks, required = _COMMANDS[kind]
+    fields = read_fields(event, {**_EVENT_CHECKS, **checks}, required=required)
     async with state.busy:
-        await _COMMANDS[kind](state, event)
+        await command(state, fields)
     await state.retire()
 
 
@@ -57,7 +59,7 @@ async def hear(state: Conversation, pcm: bytes | memoryview) -> None:
 
 
 async def _update(state: Conversation, event: Mapping[str, Any]) -> None:
-    changed = state.config.updated(event.get("session"), lambda name: check_voice(state.provider, name))
+    changed = state.config.updated(event.get("session"), Known.of(state.provider))
     state.stale = state.stale or changed != state.config
     state.config = changed
     await state.out.send("session.updated", session=changed.as_json())
@@ -105,6 +107,7 @@ async def _clear(state: Conversation, event: Mapping[str, Any]) -> None:
 
 
 async def _create_item(state: Conversation, event: Mapping[str, Any]) -> None:
+    _check_place(event.get("previous_item_id"), state.last_item or "root")
     item = event.get("item") if isinstance(event.get("item"), dict) else {}
     fields = read_fields(item or {}, _ITEM_CHECKS, required=("type", "role", "content"), where="item")
     parts = (_part(f"item.content[{index}]", fields["role"], one) for index, one in enumerate(fields["content"]))
@@ -120,6 +123,19 @@ async def _create_item(state: Conversation, event: Mapping[str, Any]) -> None:
     previous = state.add_item(item_id)
     await state.out.send("conversation.item.added", item=shown, previous_item_id=previous)
     await state.out.send("conversation.item.done", item=shown, previous_item_id=previous)
+
+
+def _check_place(asked: str | None, last: str) -> None:
+    if asked not in (None, last):
+        raise RequestError(
+            "an item can only be added at the end",
+            where="conversation.item.create",
+            found=repr(asked),
+            allowed=last,
+            param="previous_item_id",
+            code="unsupported_value",
+            remedy="leave it out",
+        )
 
 
 def _role(name: str, value: Any) -> str:
@@ -158,33 +174,23 @@ _ITEM_CHECKS = {
 }
 
 
-_TRUNCATE_CHECKS = {
-    "type": text(),
-    "event_id": text(),
-    "item_id": text(1, 64),
-    "content_index": only(0),
-    "audio_end_ms": integer(0, 1 << 31),
-}
-
-
 async def _truncate(state: Conversation, event: Mapping[str, Any]) -> None:
-    fields = read_fields(event, _TRUNCATE_CHECKS, required=("item_id", "audio_end_ms"))
     known = (state.response, state.answered)
-    answer = next((one for one in known if one and one.item_id == fields["item_id"]), None)
+    answer = next((one for one in known if one and one.item_id == event["item_id"]), None)
     if answer is None:
         raise RequestError(
             "not the last answer",
-            found=fields["item_id"],
+            found=event["item_id"],
             param="item_id",
             code="item_not_found",
             remedy="truncate the answer that is being played",
         )
-    heard = answer.heard(fields["audio_end_ms"])
+    heard = answer.heard(event["audio_end_ms"])
     if answer is state.response:
         await state.interrupt("client_cancelled", heard)
     else:
         await state.shorten(answer, heard)
-    place = {"content_index": 0, "audio_end_ms": fields["audio_end_ms"]}
+    place = {"content_index": 0, "audio_end_ms": event["audio_end_ms"]}
     await state.out.send("conversation.item.truncated", item_id=answer.item_id, **place)
 
 
@@ -230,13 +236,17 @@ async def _cancel(state: Conversation, event: Mapping[str, Any]) -> None:
     await state.interrupt("client_cancelled")
 
 
-_COMMANDS: dict[str, Callable[[Conversation, Mapping[str, Any]], Awaitable[None]]] = {
-    "session.update": _update,
-    "input_audio_buffer.append": _append,
-    "input_audio_buffer.commit": _commit,
-    "input_audio_buffer.clear": _clear,
-    "conversation.item.create": _create_item,
-    "conversation.item.truncate": _truncate,
-    "response.create": _create_response,
-    "response.cancel": _cancel,
+_EVENT_CHECKS: dict[str, Check] = {"type": text(), "event_id": text()}
+_TRUNCATION: dict[str, Check] = {"item_id": text(1, 64), "content_index": only(0), "audio_end_ms": integer(0, 1 << 31)}
+_Command = Callable[[Conversation, Mapping[str, Any]], Awaitable[None]]
+_COMMANDS: dict[str, tuple[_Command, dict[str, Check], tuple[str, ...]]] = {
+    "session.update": (_update, {"session": anything}, ()),
+    "input_audio_buffer.append": (_append, {"audio": anything}, ()),
+    "input_audio_buffer.commit": (_commit, {}, ()),
+    "input_audio_buffer.clear": (_clear, {}, ()),
+    "conversation.item.create": (_create_item, {"item": anything, "previous_item_id": text(1, 64)}, ()),
+    "conversation.item.truncate": (_truncate, _TRUNCATION, ("item_id", "audio_end_ms")),
+    "response.create": (_create_response, {"response": anything}, ()),
+    "response.cancel": (_cancel, {"response_id": text()}, ()),
 }
+"""Event → what does it, the checks of its fields, and those it must have."""

@@ -12,9 +12,13 @@ from dataclasses import field, replace
 from typing import Any
 
 from dpfedge.records import dataclass
-from dpfedge.serve.http.fields import Check, boolean, integer, number, only, read_fields, text, wrong
+from dpfedge.serve.http.fields import Check, anything, boolean, integer, number, only, read_fields, text, wrong
+from dpfedge.serve.http.models import check_model
+from dpfedge.serve.http.speech import check_voice
+from dpfedge.serve.http.transcriptions import check_language
+from dpfedge.serve.provider import Provider
 
-__all__ = ["SessionConfig"]
+__all__ = ["Known", "SessionConfig"]
 
 _RATES = (8_000, 48_000)
 _VAD_CHECKS: dict[str, Check] = {
@@ -27,6 +31,24 @@ _VAD_CHECKS: dict[str, Check] = {
 }
 _BY_HAND = {"type": "none"}
 """With turn_detection null only `commit` ends an utterance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the package has: each gives its argument back, or raises RequestError with the names there are."""
+
+    voice: Callable[[str], str]
+    recogniser: Callable[[str], str]
+    language: Callable[[str], str]
+
+    @classmethod
+    def of(cls, provider: Provider) -> Known:
+        """Of the package that is served."""
+        return cls(
+            voice=lambda name: check_voice(provider, name),
+            recogniser=lambda name: check_model(provider, name, "encoder"),
+            language=lambda name: check_language(provider, name),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +81,16 @@ class SessionConfig:
         """The decoder's voice activity settings."""
         return _BY_HAND if self.turn_detection is None else self.turn_detection
 
-    def updated(self, data: Any, known_voice: Callable[[str], str]) -> SessionConfig:
+    def updated(self, data: Any, known: Known) -> SessionConfig:
         """These settings with the client's changes; RequestError names the first that cannot be."""
-        fields = read_fields(_object("session", data), _SESSION_CHECKS, where="session")
+        model = only(self.model, remedy="a session keeps the model that it was opened with")
+        fields = read_fields(_object("session", data), {**_SESSION_CHECKS, "model": model}, where="session")
         audio = _object("session.audio", fields.get("audio", {}))
-        parts = read_fields(audio, {"input": _raw, "output": _raw}, where="session.audio")
+        parts = read_fields(audio, {"input": anything, "output": anything}, where="session.audio")
         changes = _top_changes(fields)
-        changes |= _input_changes(_object("session.audio.input", parts.get("input", {})))
-        changes |= _output_changes(_object("session.audio.output", parts.get("output", {})), known_voice)
+        heard = {"transcription": _transcription(self.model, known)}
+        changes |= _input_changes(_object("session.audio.input", parts.get("input", {})), heard)
+        changes |= _output_changes(_object("session.audio.output", parts.get("output", {})), known.voice)
         return replace(self, **changes)
 
     def as_json(self) -> dict[str, Any]:
@@ -95,10 +119,6 @@ class SessionConfig:
         }
 
 
-def _raw(name: str, value: Any) -> Any:
-    return value
-
-
 def _object(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise wrong(name, value, "an object")
@@ -117,9 +137,8 @@ def _token_limit(name: str, value: Any) -> int | None:
 
 _SESSION_CHECKS: dict[str, Check] = {
     "type": only("realtime"),
-    "audio": _raw,
+    "audio": anything,
     "instructions": text(0, 65_536),
-    "model": text(1, 256),
     "output_modalities": _modalities,
     "max_output_tokens": _token_limit,
     "tools": only([]),
@@ -140,10 +159,9 @@ def _rate(where: str, value: Any) -> int:
     return int(fields.get("rate", 24_000))
 
 
-def _input_changes(data: Mapping[str, Any]) -> dict[str, Any]:
-    where = "session.audio.input"
-    checks = {"format": _rate, "turn_detection": _turn_detection, "transcription": _raw, "noise_reduction": only(False)}
-    fields = read_fields(data, checks, where=where)
+def _input_changes(data: Mapping[str, Any], more: Mapping[str, Check]) -> dict[str, Any]:
+    checks = {"format": _rate, "turn_detection": _turn_detection, "noise_reduction": only(False), **more}
+    fields = read_fields(data, checks, where="session.audio.input")
     changes: dict[str, Any] = {}
     if "format" in fields:
         changes["input_hz"] = fields["format"]
@@ -152,6 +170,19 @@ def _input_changes(data: Mapping[str, Any]) -> dict[str, Any]:
     if "transcription" in data:
         changes["transcription"] = data["transcription"] is not None
     return changes
+
+
+def _transcription(model: str, known: Known) -> Check:
+    """The recogniser and the language of the package; it has no others, and takes no hints."""
+
+    def recogniser(name: str, value: Any) -> str:
+        return model if value == model else known.recogniser(text(1, 256)(name, value))
+
+    def language(name: str, value: Any) -> str:
+        return known.language(text(1, 35)(name, value))
+
+    checks = {"model": recogniser, "language": language, "prompt": only("", remedy="this recogniser takes no prompt")}
+    return lambda name, value: read_fields(_object(name, value), checks, where="session.audio.input.transcription")
 
 
 def _turn_detection(name: str, value: Any) -> Mapping[str, Any]:

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from dpfedge.serve.errors import RequestError
-from dpfedge.serve.realtime.config import SessionConfig
+from dpfedge.serve.realtime.config import Known, SessionConfig
 
 START = SessionConfig("toy", "joe")
 
 
-def known(name: str) -> str:
-    if name != "joe":
-        raise RequestError("no such voice", found=name, param="voice")
-    return name
+def has(param: str, known: str) -> Callable[[str], str]:
+    def check(name: str) -> str:
+        if name != known:
+            raise RequestError("there is no such thing", found=name, param=param)
+        return name
+
+    return check
+
+
+KNOWN = Known(voice=has("voice", "joe"), recogniser=has("model", "ear"), language=has("language", "en"))
 
 
 def test_update__changes_what_it_names() -> None:
@@ -26,7 +33,7 @@ def test_update__changes_what_it_names() -> None:
         "output": {"format": {"type": "audio/pcm", "rate": 8000}, "voice": {"id": "joe"}},
     }
     changed = START.updated(
-        {"instructions": "Be brief.", "output_modalities": ["text"], "max_output_tokens": 9, "audio": audio}, known
+        {"instructions": "Be brief.", "output_modalities": ["text"], "max_output_tokens": 9, "audio": audio}, KNOWN
     )
 
     assert (changed.instructions, changed.modality, changed.max_output_tokens) == ("Be brief.", "text", 9)
@@ -38,13 +45,13 @@ def test_update__changes_what_it_names() -> None:
 
 def test_update__by_hand_answers_nothing_by_itself() -> None:
     """turn_detection null is not the same as not given."""
-    by_hand = START.updated({"audio": {"input": {"turn_detection": None}}}, known)
+    by_hand = START.updated({"audio": {"input": {"turn_detection": None}}}, KNOWN)
 
     assert by_hand.vad == {"type": "none"}
     assert (by_hand.answers_by_itself, by_hand.interrupts) == (False, False)
     assert (START.answers_by_itself, START.interrupts) == (True, True)
     assert by_hand.as_json()["audio"]["input"]["turn_detection"] is None
-    assert START.updated({"audio": {"input": {}}}, known).turn_detection == START.turn_detection
+    assert START.updated({"audio": {"input": {}}}, KNOWN).turn_detection == START.turn_detection
 
 
 @pytest.mark.parametrize(
@@ -63,13 +70,27 @@ def test_update__by_hand_answers_nothing_by_itself() -> None:
         ({"output_modalities": ["audio", "text"]}, "output_modalities"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"tools": [{"type": "function"}]}, "tools"),
+        ({"model": "gpt-realtime"}, "model"),
+        ({"audio": {"input": {"transcription": True}}}, "transcription"),
+        ({"audio": {"input": {"transcription": {"model": "whisper-1"}}}}, "model"),
+        ({"audio": {"input": {"transcription": {"model": "ear", "language": "de"}}}}, "language"),
+        ({"audio": {"input": {"transcription": {"prompt": "Beckett"}}}}, "prompt"),
+        ({"audio": {"input": {"transcription": {"keywords": ["Beckett"]}}}}, "keywords"),
     ],
 )
 def test_update__refuses_what_it_cannot_do(change: Any, param: str) -> None:
     """The first thing that cannot be is named."""
     with pytest.raises(RequestError) as caught:
-        START.updated(change, known)
+        START.updated(change, KNOWN)
     assert caught.value.param == param
+
+
+def test_update__with_what_the_package_has() -> None:
+    """What the session said of itself can be sent back; the recogniser goes by its own name, too."""
+    shown = START.as_json()["audio"]["input"]["transcription"]
+    for asked in (shown, {"model": "ear", "language": "en", "prompt": ""}, {}):
+        assert START.updated({"model": "toy", "audio": {"input": {"transcription": asked}}}, KNOWN).transcription
+    assert not START.updated({"audio": {"input": {"transcription": None}}}, KNOWN).transcription
 
 
 def test_json__has_defaults_filled_in() -> None:
