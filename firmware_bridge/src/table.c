@@ -237,15 +237,18 @@ static bool lose_slot(dpf_table *table, uint32_t slot, uint32_t index) {
     return table->slots[slot] != index;
 }
 
-/* Which of the rows of eight owners are that one: bit `row` of each lane. */
-static inline two where(const uint16_t *owners, uint32_t rows, uint16_t one) {
+/* Which of the rows of eight owners are that one: bit `row` of each lane. Told in words, not as a vector: a core that is
+ * compiled without the registers of floating point has no way to return one. */
+static inline void where(const uint16_t *owners, uint32_t rows, uint16_t one, uint64_t words[2]) {
     const eight wanted = {one, one, one, one, one, one, one, one};
     eight found = {0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u}, bit = {1u, 1u, 1u, 1u, 1u, 1u, 1u, 1u};
     for (uint32_t row = 0u; row < rows; row++) {
         found |= (eight)(*(const eight *)(const void *)(owners + 8u * row) == wanted) & bit;
         bit += bit;
     }
-    return (two)found;
+    const two both = (two)found;
+    words[0] = both[0];
+    words[1] = both[1];
 }
 
 /* Which is the lowest of some bits, at least one. */
@@ -273,7 +276,8 @@ static inline uint32_t append(uint16_t *places, uint32_t count, uint32_t from, u
 static uint32_t find(const uint16_t *owners, uint32_t nslots, uint32_t one, uint16_t *places) {
     uint32_t rows = (nslots < 8u * (uint32_t)ROWS) ? nslots / 8u : (uint32_t)ROWS, count = 0u;
     for (uint32_t first = 0u; first < nslots; first += 8u * rows) {
-        two found = where(owners + first, rows, (uint16_t)one);
+        uint64_t found[2];
+        where(owners + first, rows, (uint16_t)one, found);
         for (uint32_t half = 0u; half < 2u; half++) {
             uint64_t bits = found[half];
             uint32_t from = first + 4u * half;
