@@ -36,6 +36,7 @@ __all__ = ["NativeFace"]
 _log = logging.getLogger(__name__)
 _SO_PEERGROUPS = 59
 _GROUPS_BYTES = 1024  # the most that getsockopt takes; 256 groups
+_ACCEPT_AGAIN_S = 1.0
 _NO_VOICE_HZ = 24_000  # of sound that is never made
 
 
@@ -58,6 +59,7 @@ class NativeFace:
         self._clients: set[asyncio.Task[None]] = set()
         self.sessions = 0
         """Open now, and being opened."""
+        self._resuming: asyncio.TimerHandle | None = None
         self._numbers, self._open = count(1), dict[int, tuple[tuple[int, int, int], NativeSession]]()
 
     def figures(self) -> dict[str, dict[str, Any]]:
@@ -70,11 +72,17 @@ class NativeFace:
     def start(self) -> None:
         """Begin to accept; on the event loop."""
         self._loop = asyncio.get_running_loop()
+        self._resume()
+
+    def _resume(self) -> None:
+        self._resuming = None
         self._loop.add_reader(self._sock, self._accept)
 
     async def close(self) -> None:
         """Accept no more, and end what is open."""
         self._loop.remove_reader(self._sock)
+        if self._resuming is not None:
+            self._resuming.cancel()
         for task in self._clients:
             task.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
@@ -84,6 +92,8 @@ class NativeFace:
             client, _ = self._sock.accept()
         except OSError as error:  # it left before it was accepted, or no descriptor is free
             _log.warning("a native client cannot be accepted: %s", error.strerror)
+            self._loop.remove_reader(self._sock)  # the client still waits: the loop would do nothing else
+            self._resuming = self._loop.call_later(_ACCEPT_AGAIN_S, self._resume)
             return
         client.setblocking(False)
         if len(self._clients) >= self._most + NATIVE_WAITING_MAX:

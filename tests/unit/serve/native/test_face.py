@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -76,6 +77,26 @@ def test_places__are_bounded_and_come_back(faced: Any) -> None:
     eventually(lambda: faced.face.sessions == 1)
     assert faced.runtime.ended == 1
     assert faced.dial().status == 0
+
+
+def test_accept__without_a_free_descriptor(faced: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told of once for each try, a second apart; the client is served when there is one again."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late:
+        late.settimeout(20)
+        free = os.dup(late.fileno())
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+        try:
+            late.connect(str(faced.path))
+            eventually(lambda: "Too many open files" in caplog.text)
+            time.sleep(0.5)
+            tries = caplog.text.count("a native client cannot be accepted")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert tries < 50  # without a pause 15,000
+        late.send(b"hello?")
+        assert b"no hello" in late.recv(8192)
 
 
 def test_figures__name_each_session_and_its_client(faced: Any) -> None:
