@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from dpfedge.store.places import runtime_folder
 __all__ = ["Handler", "Server", "ask", "name_of"]
 
 _MESSAGE_MAX_BYTES = 1 << 16
-_ANSWER_S = 5.0
+_ANSWER_S, _AGAIN_S = 5.0, 0.1
 _CREDENTIALS = struct.Struct("=iII")
 
 Handler = Callable[[dict[str, Any], list[int]], Mapping[str, Any]]
@@ -92,9 +93,13 @@ class Server:
     def serve_once(self, handler: Handler) -> socket.socket | None:
         """Answer one request; the connection is open still: who closes it last shows when it ended.
 
-        None when the peer may not ask, or said nothing sensible.
+        None when the peer may not ask, said nothing sensible, or could not be accepted.
         """
-        connection, _ = self._socket.accept()
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:  # no descriptor is free: who asks waits, and what is held stays held
+            time.sleep(_AGAIN_S)
+            return None
         connection.settimeout(_ANSWER_S)
         fds: list[int] = []
         try:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -88,6 +89,25 @@ def test_server__survives_nonsense(serving: str, data: bytes) -> None:
         one.send(data)
         assert b"a request is a JSON object" in one.recv(1000)
     assert ask({}, name=serving)["got"] == {}
+
+
+def test_server__without_a_free_descriptor(name: str) -> None:
+    """What it holds stays held, and who asks is answered when there is one again."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Server(name) as server, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
+        one.connect(name)
+        free = os.dup(one.fileno())
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+        try:
+            assert server.serve_once(_handler) is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        one.send(b"{}")
+        answered = server.serve_once(_handler)
+        assert answered is not None
+        answered.close()
+        assert b'"got": {}' in one.recv(1000)
 
 
 def test_server__leaves_no_name_behind(name: str) -> None:
