@@ -203,14 +203,9 @@ TESTED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "dpfedge/serve/http/chat.py": ("tests/unit/serve/test_http.py", "an endpoint, asked over a socket"),
     "dpfedge/serve/http/health.py": ("tests/unit/serve/test_http.py", "endpoints, asked over a socket"),
     "dpfedge/serve/http/models.py": ("tests/unit/serve/test_openai.py", "endpoints, asked by the openai client"),
-    "dpfedge/serve/http/speech.py": ("tests/unit/serve/test_openai.py", "an endpoint, asked by the openai client"),
     "dpfedge/serve/http/transcriptions.py": (
         "tests/unit/serve/test_openai.py",
         "an endpoint, asked by the openai client",
-    ),
-    "dpfedge/serve/realtime/commands.py": (
-        "tests/unit/serve/realtime/test_realtime.py",
-        "client events over a WebSocket",
     ),
     "dpfedge/serve/realtime/endpoint.py": ("tests/unit/serve/realtime/test_realtime.py", "the WebSocket itself"),
     "dpfedge/serve/realtime/turns.py": ("tests/unit/serve/realtime/test_realtime.py", "server events over a WebSocket"),

@@ -88,6 +88,7 @@ async def _commit(state: Conversation, event: Mapping[str, Any]) -> None:
         )
     session = await state.session()
     state.buffered = 0
+    state.tail.align()
     if state.config.turn_detection is None and not state.utterances:
         item_id = new_id("item")
         state.by_hand = Utterance(item_id, state.add_item(item_id))
@@ -101,6 +102,7 @@ async def _commit(state: Conversation, event: Mapping[str, Any]) -> None:
 async def _clear(state: Conversation, event: Mapping[str, Any]) -> None:
     if state.buffered:
         await (await state.session()).clear()
+        state.tail.align()
         state.tail.clear()
     state.buffered = 0
     await state.out.send("input_audio_buffer.cleared")

@@ -36,6 +36,12 @@ class Tail:
         """Nothing that was heard counts."""
         self._keep(0)
 
+    def align(self) -> None:
+        """Forget half a sample: what comes next begins a new one, as in the decoder behind a commit or clear."""
+        if self._end % 2:
+            self._end -= 1
+            del self._held[-1:]
+
     def take_over(self) -> bytes:
         """What a new session must hear first; its clock starts with it."""
         self.before_ms += (self._end - len(self._held)) * 1000 // self._per_second

@@ -25,7 +25,7 @@ from dpfedge.stage.decoder.config import FRAME, RATE, DecoderConfig
 from dpfedge.stage.decoder.container import AudioReader
 from dpfedge.stage.decoder.highpass import HighPass
 from dpfedge.stage.decoder.level import Level
-from dpfedge.stage.decoder.pcm import Frames
+from dpfedge.stage.decoder.pcm import Frames, PcmReader
 from dpfedge.stage.decoder.resample import Resampler
 from dpfedge.stage.decoder.segmenter import Change, Segmenter
 from dpfedge.stage.decoder.vad import CONTEXT, VoiceActivity
@@ -94,6 +94,8 @@ class Listener:
                 yield from self._audio(message)
             else:
                 message.release()
+            if kind in (Kind.FLUSH, Kind.CLEAR) and isinstance(self._reader, PcmReader):
+                self._reader.align()  # half a sample before a command must not turn all that follows into noise
             if kind is Kind.FLUSH:
                 yield from self._flush()
             elif kind is Kind.CLEAR:

@@ -127,6 +127,10 @@ class PcmReader:
         if whole:
             yield self._frames(np.frombuffer(data[:whole], np.uint8))
 
+    def align(self) -> None:
+        """Forget a part of a frame: what comes next begins a new one."""
+        self._rest = b""
+
     def finish(self) -> Iterator[Frames]:
         """Nothing more: a part of a frame at the end is not a sample."""
         return iter(())

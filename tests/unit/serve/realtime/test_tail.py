@@ -52,6 +52,21 @@ def test_tail__cleared() -> None:
     assert tail.take_over() == b""
 
 
+def test_tail__half_a_sample_before_a_commit() -> None:
+    """It is forgotten; what follows is whole."""
+    tail = Tail(RATE)
+    tail.push(sound(10) + b"\7")
+    tail.align()
+    tail.push(sound(20))
+    assert tail.take_over() == sound(10) + sound(20)
+
+    tail.push(b"\7")
+    tail.align()
+    tail.clear()
+    tail.push(sound(4000))
+    assert tail.take_over() == sound(4000)[-int(2 * RATE * TAIL_S) :]
+
+
 @given(st.lists(st.integers(0, 900), max_size=20), st.integers(0, 4000))
 def test_tail__keeps_whole_samples(sizes: list[int], stop_ms: int) -> None:
     """However the pieces were cut: what is forgotten is a whole number of samples."""

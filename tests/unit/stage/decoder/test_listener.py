@@ -146,6 +146,18 @@ def test_run__clear(listen: Any, talk: Any, f32: Any) -> None:
     assert times(io)[0][2] == "clear"
 
 
+@pytest.mark.parametrize("command", [Kind.FLUSH, Kind.CLEAR])
+def test_run__half_a_sample_before_a_command(listen: Any, talk: Any, command: Kind) -> None:
+    """It is no part of what follows: else all of that would be noise, to the end of the session."""
+    form = {"encoding": "pcm_s16le", "rate": 16_000, "channels": 1}
+    sound = pieces((talk(0.6, -1) * 32767).astype("<i2"))
+    whole, odd = (listen(first + sound, form=form, commands={0: command}) for first in ([b"\0\0"], [b"\0\0\7"]))
+
+    heard = [[samples for _, samples, *_ in io.utterances if samples.size] for io in (whole, odd)]
+    assert len(heard[0]) == len(heard[1]) == 1
+    assert np.array_equal(*(one[0] for one in heard))
+
+
 def test_run__second_turn_has_its_own_pre_roll(listen: Any, talk: Any, f32: Any) -> None:
     """What follows a turn closely begins with the silence between, not with the words before."""
     io = listen(pieces(talk(0.5, -0.5, 0.5, -1)), form=f32)

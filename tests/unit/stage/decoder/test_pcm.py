@@ -35,6 +35,16 @@ def test_push__part_of_a_frame_at_the_end() -> None:
     assert len(read("pcm_s16le", bytes(7), 2, 100)) == 1
 
 
+def test_align__forgets_part_of_a_frame() -> None:
+    """What comes next begins a frame of its own."""
+    reader = PcmReader(ENCODINGS["pcm_s16le"], 16000, 1)
+    data = np.array([1, 2, 3], "<i2").tobytes()
+    assert len(next(reader.push(memoryview(data[:3])))) == 1
+    reader.align()
+
+    assert np.array_equal(next(reader.push(memoryview(data))), read("pcm_s16le", data, 1, 100))
+
+
 def test_convert__float_that_is_no_number() -> None:
     """NaN and infinity become silence, absurd values are bounded."""
     data = np.array([np.nan, np.inf, -np.inf, 1e30], "<f4").tobytes()
