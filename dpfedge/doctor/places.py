@@ -7,7 +7,6 @@ It creates nothing.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from dpfedge.hardware.board import board_files
 from dpfedge.models.cache import root as model_cache
 from dpfedge.records import dataclass
 from dpfedge.signing.trust import trust_folders, user_folder
-from dpfedge.store.places import runtime_folder, search_roots
+from dpfedge.store.places import runtime_folder, search_roots, temporary_folder
 
 __all__ = ["Place", "check_places", "places"]
 
@@ -57,7 +56,7 @@ def places(environ: Mapping[str, str] = os.environ) -> Sequence[Place]:
     found += [Place("boards", path, "DPFEDGE_BOARDS", written=False) for path in boards]
     found += [
         Place("run", runtime_folder(environ), "XDG_RUNTIME_DIR"),
-        Place("temporary", Path(tempfile.gettempdir()), "TMPDIR"),
+        Place("temporary", temporary_folder(environ), "TMPDIR"),
     ]
     return found
 

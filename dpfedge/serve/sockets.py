@@ -11,11 +11,11 @@ import errno
 import os
 import socket
 import struct
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from dpfedge.errors import DpfError, UsageError
+from dpfedge.store.places import runtime_folder
 
 __all__ = ["AddressInUse", "default_socket_path", "listen_tcp", "listen_unix", "native_path", "port_owner"]
 
@@ -83,11 +83,9 @@ def _describe(process: Path) -> str:
 def default_socket_path(port: int, environ: Mapping[str, str] = os.environ) -> Path:
     """The default place: the user's runtime directory, else dpfedge's home, else a private folder in /tmp."""
     name = f"serve-{port}.sock"
-    if environ.get("XDG_RUNTIME_DIR"):
-        return Path(environ["XDG_RUNTIME_DIR"], "dpfedge", name)
-    if environ.get("DPFEDGE_HOME"):
+    if environ.get("DPFEDGE_HOME") and not environ.get("XDG_RUNTIME_DIR"):
         return Path(environ["DPFEDGE_HOME"], "run", name)
-    return Path(tempfile.gettempdir(), f"dpfedge-{os.getuid()}", name)
+    return runtime_folder(environ) / name
 
 
 def native_path(path: Path) -> Path:

@@ -7,7 +7,6 @@ It creates and reads nothing.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from dpfedge.errors import StoreError, UsageError
 from dpfedge.package.fields import is_name
 from dpfedge.records import dataclass
 
-__all__ = ["SYSTEM_ROOT", "Places", "default_root", "runtime_folder", "search_roots"]
+__all__ = ["SYSTEM_ROOT", "Places", "default_root", "runtime_folder", "search_roots", "temporary_folder"]
 
 SYSTEM_ROOT = Path("/var/lib/dpfedge")
 _SLASH = "~"  # not in the alphabet of names
@@ -48,7 +47,12 @@ def runtime_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The user's folder for what lasts as long as a process: `$XDG_RUNTIME_DIR/dpfedge`, else a private one in /tmp."""
     if environ.get("XDG_RUNTIME_DIR"):
         return Path(environ["XDG_RUNTIME_DIR"], "dpfedge")
-    return Path(tempfile.gettempdir(), f"dpfedge-{os.getuid()}")
+    return temporary_folder(environ) / f"dpfedge-{os.getuid()}"
+
+
+def temporary_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$TMPDIR`, else /tmp; the same for every process of a user, whatever its folder is and whether it can write."""
+    return Path(environ.get("TMPDIR") or "/tmp").absolute()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,16 @@ def test_search_roots__include_a_system_store_one_may_only_read(
 def test_runtime_folder__is_the_users_own() -> None:
     """Also without XDG_RUNTIME_DIR."""
     assert runtime_folder({"XDG_RUNTIME_DIR": "/run/user/7"}) == Path("/run/user/7/dpfedge")
-    assert runtime_folder({}).name.startswith("dpfedge-")
+    assert runtime_folder({}) == Path(f"/tmp/dpfedge-{os.getuid()}")
+    assert runtime_folder({"TMPDIR": "/run/t"}) == Path(f"/run/t/dpfedge-{os.getuid()}")
+
+
+def test_runtime_folder__where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same for every process of a user; who writes there says that it cannot."""
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", list)
+
+    assert runtime_folder({}).parent == Path("/tmp")
 
 
 def test_slots__of_names_with_a_slash_lie_in_the_same_folder(tmp_path: Path) -> None:
