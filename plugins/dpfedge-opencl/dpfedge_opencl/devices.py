@@ -72,10 +72,13 @@ def _listed(environment: object) -> Sequence[Mapping[str, Any]]:
         done = subprocess.run(program, capture_output=True, timeout=limit, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired as error:
         raise hung_error(_WHERE, "listing its devices", limit) from error
-    if done.returncode:
+    if done.returncode or not done.stdout:  # one that ends its process ends it as if all were well
         text = " ".join(done.stderr.decode(errors="replace").split())[-400:]
         how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
-        raise Unavailable("the OpenCL driver fails while it lists devices", where=_WHERE, found=f"{how}: {text}")
+        raise Unavailable(
+            "the OpenCL driver fails while it lists devices", where=_WHERE, found=f"{how}: {text or 'no word of why'}",
+            remedy=f"reinstall the driver, or remove its .icd file: {_vendors()}",
+        )  # fmt: skip
     found = json.loads(done.stdout)
     if "error" in found:
         raise _refused(found["error"], found["text"])

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import Any
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Print `{"devices": [...]}` in the library's order, or `{"error": name, "text": ...}`."""
+    """Print `{"devices": [...]}` in the library's order, or `{"error": name, "text": ...}`.
+
+    What a driver prints by itself goes to stderr.
+    """
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     os.environ["PYOPENCL_NO_CACHE"] = "1"
     try:
         import pyopencl as cl
@@ -24,7 +28,8 @@ def main() -> None:
         found: dict[str, Any] = {"error": "IMPORT", "text": str(error)}
     else:
         found = _listed(cl)
-    json.dump(found, sys.stdout)
+    with answer:
+        json.dump(found, answer)
 
 
 def _listed(cl: Any) -> dict[str, Any]:

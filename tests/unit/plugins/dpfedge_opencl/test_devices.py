@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,6 +54,15 @@ def test_device__that_cannot_be_used_keeps_its_number(monkeypatch: pytest.Monkey
     _listed(monkeypatch, {"compiler": False}, {"version": "OpenCL 1.1 old"})
     with pytest.raises(Unavailable, match=r"has no compiler; .* kernels need 1\.2"):
         devices_of(Path("/"))
+
+
+@pytest.mark.parametrize(("program", "how"), [("true", "exit status 0"), ("false", "exit status 1")])
+def test_listing__by_a_driver_that_ends_the_process(monkeypatch: pytest.MonkeyPatch, program: str, how: str) -> None:
+    """Also as if all were well: nobody answered, and that is named with what to do."""
+    monkeypatch.setattr(devices, "sys", SimpleNamespace(executable=program))
+    devices._listed.cache_clear()
+    with pytest.raises(Unavailable, match=f"fails while it lists devices; found {how}: no word of why; reinstall the "):
+        devices._listed("this test")
 
 
 def test_device__of_this_machines_cpu() -> None:

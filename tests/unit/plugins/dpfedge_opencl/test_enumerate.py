@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,15 @@ def test_program__lists_what_devices_are_made_of() -> None:
     (first, *_) = json.loads(done.stdout)["devices"]
     assert first["name"] == device.name
     assert set(device.facts) - {"in_place", "priorities"} <= set(first)
+
+
+def test_program__where_a_driver_prints(tmp_path: Path) -> None:
+    """Into the stream of the answer, when it is loaded: that is on stderr, and the answer whole."""
+    (tmp_path / "pyopencl.py").write_text("import os\nos.write(1, b'driver: hello')\nraise ImportError('gone')\n")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-P", str(PATH)], capture_output=True, timeout=120, check=True, env=environ)
+    assert json.loads(done.stdout) == {"error": "IMPORT", "text": "gone"}
+    assert done.stderr == b"driver: hello"
 
 
 def test_program__imports_nothing_of_dpfedge() -> None:
