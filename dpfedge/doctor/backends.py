@@ -6,7 +6,7 @@ Backends enumerate from files; only their health is asked of drivers, within the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from dpfedge.backend.api import Device, Health
@@ -14,8 +14,9 @@ from dpfedge.backend.registry import Registry
 from dpfedge.doctor.surroundings import Finding
 from dpfedge.errors import BackendError
 from dpfedge.plugin.border import Border
+from dpfedge.records import dataclass
 
-__all__ = ["check_devices", "check_health", "check_plugins"]
+__all__ = ["Listed", "check_devices", "check_health", "check_plugins", "list_devices"]
 
 
 def check_plugins(registry: Registry, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -30,29 +31,40 @@ def check_plugins(registry: Registry, environ: Mapping[str, str]) -> Iterator[Fi
         yield Finding("plugins", "note", "DPFEDGE_PLUGINS", f"only {names} is loaded")
 
 
-def check_devices(registry: Registry, root: Path) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a backend says of this machine."""
+
+    devices: tuple[Device, ...] = ()
+    shown: str = ""
+    """The devices in a line."""
+    reason: str = ""
+    """Why it cannot tell its devices."""
+
+
+def list_devices(registry: Registry, root: Path, wanted: Set[str]) -> Mapping[str, Listed]:
+    """The backends that are `wanted`, each asked once: a driver that hangs costs its bound at each question."""
+    found: dict[str, Listed] = {}
+    for name in registry.names():
+        if name in wanted:
+            with Border(lambda reason, name=name: found.__setitem__(name, Listed(reason=reason))):  # type: ignore[misc]
+                devices = tuple(registry.get(name).devices(root))
+                found[name] = Listed(devices, ", ".join(f"{one.id} ({one.arch})" for one in devices))
+    return found
+
+
+def check_devices(listed: Mapping[str, Listed]) -> Iterator[Finding]:
     """A backend that cannot tell its devices, or has none here."""
-    for name in registry.names():
-        reasons: list[str] = []
-        devices: list[str] = []
-        with Border(reasons.append):
-            devices = [f"{one.id} ({one.arch})" for one in registry.get(name).devices(root)]
-        where = f"backend {name}"
-        for reason in reasons:
-            yield Finding("devices", "fault", where, reason, "", (name,))
-        if not reasons and not devices:
-            yield Finding("devices", "fault", where, "it finds no device here", "", (name,))
-        if devices:
-            yield Finding("devices", "note", where, f"devices {', '.join(devices)}", "", (name,))
+    for name, one in listed.items():
+        reason = one.reason.removeprefix(f"backend {name}: ")
+        what = f"devices {one.shown}" if one.devices else reason or "it finds no device here"
+        yield Finding("devices", "note" if one.devices else "fault", f"backend {name}", what, "", (name,))
 
 
-def check_health(registry: Registry, root: Path) -> Iterator[Finding]:
+def check_health(registry: Registry, listed: Mapping[str, Listed]) -> Iterator[Finding]:
     """A device whose driver does not tell its health: routing takes it out, and loading will fail on it, too."""
-    for name in registry.names():
-        devices: list[Device] = []
-        with Border(lambda reason: None):  # `check_devices` tells it
-            devices = list(registry.get(name).devices(root))
-        for device in devices:
+    for name, one in listed.items():
+        for device in one.devices:
             reasons: list[str] = []
             with Border(reasons.append):
                 _judge(registry.get(name).health(device))

@@ -6,12 +6,12 @@ A fault of a backend that nobody wants is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
 from dpfedge.backend.registry import Registry
-from dpfedge.doctor.backends import check_devices, check_health, check_plugins
+from dpfedge.doctor.backends import Listed, check_devices, check_health, check_plugins, list_devices
 from dpfedge.doctor.drivers import check_age, check_drivers, check_hidden, check_visible
 from dpfedge.doctor.icd import check_icd
 from dpfedge.doctor.libraries import check_lacking, check_providers
@@ -19,7 +19,6 @@ from dpfedge.doctor.nodes import check_nodes
 from dpfedge.doctor.places import check_places
 from dpfedge.doctor.surroundings import Finding, Surroundings
 from dpfedge.doctor.wheels import check_doubles, check_kernels, check_metadata, wheels
-from dpfedge.plugin.border import Border
 
 __all__ = ["examine", "exit_code"]
 
@@ -42,7 +41,8 @@ def examine(surroundings: Surroundings, registry: Registry, backend: str | None 
 
 def _found(surroundings: Surroundings, registry: Registry, wanted: Set[str]) -> Iterator[Finding]:
     yield from check_plugins(registry, surroundings.environ)
-    yield from check_devices(registry, Path(surroundings.root.path))
+    listed = list_devices(registry, Path(surroundings.root.path), wanted)
+    yield from check_devices(listed)
     if "cpu" in wanted and surroundings.packages and not wheels(surroundings):
         yield Finding("wheels", "fault", "onnxruntime", "it is not installed", "pip install onnxruntime", ("cpu",))
     yield from check_metadata(surroundings)
@@ -54,21 +54,19 @@ def _found(surroundings: Surroundings, registry: Registry, wanted: Set[str]) -> 
     yield from check_age(surroundings)
     yield from check_nodes(surroundings)
     gpus = {gpu.kind for gpu in surroundings.machine.accelerators if gpu.kind in _OPENCL}
-    if ("opencl" in wanted or gpus) and not _reached(surroundings, registry, gpus):
+    if ("opencl" in wanted or gpus) and not _reached(surroundings, listed, gpus):
         yield from check_icd(surroundings)
     yield from check_visible(surroundings)
     yield from check_hidden(surroundings)
     if surroundings.root.live:
-        yield from check_health(registry, Path(surroundings.root.path))
+        yield from check_health(registry, listed)
         yield from check_places(surroundings.environ)
 
 
-def _reached(surroundings: Surroundings, registry: Registry, gpus: Collection[str]) -> bool:
+def _reached(surroundings: Surroundings, listed: Mapping[str, Listed], gpus: Collection[str]) -> bool:
     """Whether OpenCL works here whatever is registered where: wheels bring a loader and a driver of their own."""
-    kinds: set[str] = set()
-    if surroundings.root.live and "opencl" in registry.names():
-        with Border(lambda reason: None):  # `check_devices` tells it
-            kinds = {device.kind for device in registry.get("opencl").devices(Path(surroundings.root.path))}
+    found = listed.get("opencl", Listed()) if surroundings.root.live else Listed()
+    kinds = {device.kind for device in found.devices}
     return bool(kinds) and kinds.issuperset(gpus)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dpfedge.backend.api import ABI, Health
 from dpfedge.backend.registry import Registry
-from dpfedge.doctor.backends import check_devices, check_health, check_plugins
+from dpfedge.doctor.backends import check_devices, check_health, check_plugins, list_devices
 from dpfedge.errors import Unavailable
 
 
@@ -51,14 +51,19 @@ def test_check_devices__each_says_its_own() -> None:
     registry.add(backend("b", []))
     registry.add(backend("c", Unavailable("no driver", where="backend c")))
     registry.add(backend("d", OSError("libgone.so")))
+    registry.add(backend("e", [{"id": "e:0"}]))
 
-    found = {one.backends[0]: (one.level, one.what) for one in check_devices(registry, Path("/"))}
+    found = {
+        one.backends[0]: (one.level, one.what)
+        for one in check_devices(list_devices(registry, Path("/"), set(registry.names())))
+    }
 
     assert found == {
         "a": ("note", "devices a:0 (sm_90)"),
         "b": ("fault", "it finds no device here"),
-        "c": ("fault", "backend c: no driver"),
+        "c": ("fault", "no driver"),
         "d": ("fault", "OSError: libgone.so"),
+        "e": ("fault", "AttributeError: 'dict' object has no attribute 'id'"),
     }
 
 
@@ -71,7 +76,7 @@ def test_check_health__of_each_device() -> None:
 
     registry.add(backend("d", [SimpleNamespace(id="d:0", arch="sm_90")]))
 
-    found, share = check_health(registry, Path("/"))
+    found, share = check_health(registry, list_devices(registry, Path("/"), set("abcd")))
 
     assert (found.level, found.where, found.backends) == ("fault", "device c:0", ("c",))
     assert "NVML does not answer" in found.what

@@ -12,6 +12,7 @@ import pytest
 
 from dpfedge.backend.api import ABI
 from dpfedge.backend.registry import Registry
+from dpfedge.doctor.backends import list_devices
 from dpfedge.doctor.examine import _reached, examine, exit_code
 from dpfedge.doctor.surroundings import Surroundings
 from dpfedge.hardware.source.root import Root
@@ -56,10 +57,29 @@ def test_examine__a_fault_of_those_who_want_it(install: Install, tmp_path: Path)
 @pytest.mark.parametrize(("gpus", "expected"), [(set(), True), ({"gpu.arm"}, False)])
 def test_reached__opencl_of_a_wheel(gpus: set[str], expected: bool) -> None:
     """A loader and a driver for CPUs that pip brought register nothing; of a GPU that is here they are not enough."""
-    here = Surroundings(Root("/"), {}, ())
-    assert _reached(here, registry("cpu", "opencl"), gpus) is expected
-    assert not _reached(here, registry("cpu"), gpus)
-    assert not _reached(machine("rk3588"), registry("cpu", "opencl"), gpus)
+    here, root = Surroundings(Root("/"), {}, ()), Path("/")
+    both, alone = (list_devices(registry(*names), root, set(names)) for names in (("cpu", "opencl"), ("cpu",)))
+    assert _reached(here, both, gpus) is expected
+    assert not _reached(here, alone, gpus)
+    assert not _reached(machine("rk3588"), both, gpus)
+
+
+def test_examine__asks_each_backend_once() -> None:
+    """A driver that hangs costs its bound once; of one backend, the others are not asked at all."""
+    made, asked = registry("cpu"), list[str]()
+    for name in ("slow", "other"):
+
+        def devices(root: Path, name: str = name) -> list[Any]:
+            asked.append(name)
+            return []
+
+        slow: Any = SimpleNamespace(name=name, abi=ABI, devices=devices)
+        made.add(slow)
+
+    examine(Surroundings(Root("/"), {}, ()), made)
+    assert sorted(asked) == ["other", "slow"]
+    examine(Surroundings(Root("/"), {}, ()), made, "slow")
+    assert sorted(asked) == ["other", "slow", "slow"]
 
 
 def test_examine__one_backend(install: Install) -> None:
