@@ -14,6 +14,7 @@ from dpfedge.errors import InputError
 from dpfedge.pipeline.events import AudioChunk
 from dpfedge.records import dataclass
 from dpfedge.runtime import AsyncRuntime
+from dpfedge.stage.decoder.pcm import RATE_MAX, RATE_MIN
 
 __all__ = ["RATE", "Question", "from_wav", "spoken"]
 
@@ -57,7 +58,7 @@ def from_wav(path: Path) -> Question:
     """A 16-bit mono WAV recording of the question."""
     try:
         data, rate = _read(path)
-    except (OSError, EOFError, wave.Error) as error:
+    except (OSError, EOFError, RuntimeError, wave.Error) as error:  # RuntimeError: a chunk that is longer than the file
         found = str(error) or "the end of the file"
         raise InputError("the question is no WAV file that can be read", where=str(path), found=found) from error
     samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
@@ -70,7 +71,11 @@ def _read(path: Path) -> tuple[bytes, int]:
             raise InputError(
                 "the question must be 16-bit mono", where=str(path), found=f"{wav.getnchannels()} channels"
             )
-        return wav.readframes(wav.getnframes()), wav.getframerate()
+        if not RATE_MIN <= wav.getframerate() <= RATE_MAX:
+            allowed = f"{RATE_MIN} to {RATE_MAX} Hz"
+            raise InputError("sample rate is out of range", where=str(path), found=wav.getframerate(), allowed=allowed)
+        data = wav.readframes(wav.getnframes())
+        return data[: len(data) & ~1], wav.getframerate()  # a file that was cut short may end within a sample
 
 
 def _trim(samples: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.int16]]:

@@ -77,9 +77,11 @@ def _samples(path: Path) -> tuple[bytes, int]:
         with wave.open(str(path)) as file:
             if (file.getnchannels(), file.getsampwidth()) != (1, 2):
                 raise UsageError("not one channel of 16-bit samples", where=str(path))
-            return file.readframes(file.getnframes()), file.getframerate()
-    except (OSError, EOFError, wave.Error) as error:
-        raise UsageError("not a WAV file that can be read", where=str(path), found=str(error)) from error
+            data = file.readframes(file.getnframes())
+            return data[: len(data) & ~1], file.getframerate()  # a file that was cut short may end within a sample
+    except (OSError, EOFError, RuntimeError, wave.Error) as error:  # RuntimeError: a chunk that is longer than the file
+        found = str(error) or "the end of the file"
+        raise UsageError("not a WAV file that can be read", where=str(path), found=found) from error
 
 
 def show_parity(first: Path, second: Path, as_json: bool) -> None:

@@ -53,7 +53,17 @@ def test_wav__in_stereo_is_refused(tmp_path: Path) -> None:
         from_wav(write(tmp_path / "x.wav", tone(1, RATE), RATE, channels=2))
 
 
-@pytest.mark.parametrize("data", [b"", b"no sound", b"RIFF\x04\0\0\0WAVE"])
+def test_wav__that_was_cut_or_has_no_rate(tmp_path: Path) -> None:
+    """Whole samples count; a rate of nothing is refused."""
+    path = write(tmp_path / "q.wav", tone(1, RATE), RATE)
+    path.write_bytes(path.read_bytes()[:-1001])
+    assert len(from_wav(path).pcm) < RATE
+    path.write_bytes(path.read_bytes()[:24] + bytes(4) + path.read_bytes()[28:])
+    with pytest.raises(InputError, match=r"q\.wav: sample rate is out of range; found 0"):
+        from_wav(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"no sound", b"RIFF\x04\0\0\0WAVE", b"RIFFsizeWAVE" + b"\xff" * 50])
 def test_wav__that_is_none_is_refused(tmp_path: Path, data: bytes) -> None:
     """By its name."""
     path = tmp_path / "q.wav"

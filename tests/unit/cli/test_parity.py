@@ -158,13 +158,18 @@ def test_hear__joins_the_transcripts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     one, other = (hear(TINY, "auto", [(recording(tmp_path / name), "hello")]) for name in ("a.wav", "b.wav"))
 
     assert one == other
+    cut = (tmp_path / "a.wav").read_bytes().replace(b"data\x40\x01", b"data\xff\x01") + b"x"
+    (tmp_path / "a.wav").write_bytes(cut)
+    assert hear(TINY, "auto", [(tmp_path / "a.wav", "hello")]) == one  # it ends within a sample
     assert (one[0].said, one[0].heard) == ("hello", "hello there")
 
 
 def test_hear__what_is_no_recording_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missing, no WAV file, two channels."""
+    """Missing, no WAV file, a chunk that is longer than the file, two channels."""
     monkeypatch.setattr("dpfedge.runtime.Runtime.open", lambda *_, **__: ToyRuntime())
     (tmp_path / "text.wav").write_text("no sound")
-    for path in (tmp_path / "missing.wav", tmp_path / "text.wav", recording(tmp_path / "stereo.wav", 2)):
+    (tmp_path / "long.wav").write_bytes(b"RIFFsizeWAVE" + b"\xff" * 50)
+    recording(tmp_path / "stereo.wav", 2)
+    for path in (tmp_path / f"{name}.wav" for name in ("missing", "text", "long", "stereo")):
         with pytest.raises(UsageError, match=path.name):
             hear(TINY, "auto", [(path, "")])
