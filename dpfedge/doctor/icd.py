@@ -7,6 +7,7 @@ No library is loaded: an ICD of a driver without its device may hang or print.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from dpfedge.doctor.surroundings import Finding, Surroundings
 from dpfedge.hardware.source.root import Root, label
@@ -35,7 +36,7 @@ def check_icd(surroundings: Surroundings) -> Iterator[Finding]:
     root = surroundings.root
     if not root.live and not any(root.has(folder) for folder in (_VENDORS, *_FOLDERS)):
         return
-    if not any(_library(root, name) for name in ("libOpenCL.so.1", "libOpenCL.so")):
+    if not any(_library(root, name) for name in ("libOpenCL.so.1", "libOpenCL.so")) and not _bundled(surroundings):
         remedy = "apt install ocl-icd-libopencl1"
         yield Finding("icd", "fault", "libOpenCL.so.1", "the OpenCL loader is not installed", remedy, _BACKENDS)
     if named := [name for name in _VARIABLES if surroundings.environ.get(name)]:
@@ -53,6 +54,11 @@ def check_icd(surroundings: Surroundings) -> Iterator[Finding]:
             what = f"it names {library}, which is not there" if library else "it is empty, or may not be read"
             remedy = "reinstall the driver it belongs to, or remove the file"
             yield Finding("icd", "fault", f"/{_VENDORS}/{name}", what, remedy, _BACKENDS)
+
+
+def _bundled(surroundings: Surroundings) -> bool:
+    """Whether pyopencl's wheel is here, which brings a loader of its own."""
+    return any(any(Path(folder, "pyopencl/.libs").glob("libOpenCL*.so*")) for folder in surroundings.packages)
 
 
 def _library(root: Root, name: str) -> bool:

@@ -40,6 +40,15 @@ def test_check_icd__nothing_installed(tmp_path: Path) -> None:
     assert drivers == "/etc/OpenCL/vendors: no driver is registered (no .icd file); install a driver"
 
 
+def test_check_icd__loader_of_a_wheel(tmp_path: Path) -> None:
+    """pyopencl's wheel has one inside: what is missing then is a driver only."""
+    write(tmp_path, "root/usr/lib/libc.so.6")
+    write(tmp_path, "packages/pyopencl/.libs/libOpenCL-5519dec5.so.1.0.0")
+
+    (drivers,) = check_icd(Surroundings(Root(tmp_path / "root"), {}, (str(tmp_path / "packages"),)))
+    assert drivers.what == "no driver is registered (no .icd file)"
+
+
 def test_check_icd__driver_without_a_file(root: Path) -> None:
     """A vendor's library that nobody registered: the file to write is named."""
     write(root, "usr/lib/aarch64-linux-gnu/libmali.so")
