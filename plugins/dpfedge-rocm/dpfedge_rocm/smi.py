@@ -84,4 +84,5 @@ def _refused(told: Mapping[str, Any]) -> BackendError:
         return SmiMissing(what, where=_WHERE, found=found, remedy=remedy)
     if kind == "hidden":
         return Unavailable(found, where=_WHERE, remedy="look at `amd-smi list`")
-    return BackendError(f"{told['call']} failed", where=_WHERE, found=found)
+    remedy = "`amd-smi monitor` asks the same; without the package amdsmi, sysfs tells the rest"
+    return BackendError(f"{told['call']} failed", where=_WHERE, found=found, remedy=remedy)

@@ -62,6 +62,7 @@ def test_error__of_each_call_is_named(child: Child, call: str, status: int, text
 
     assert said.startswith("dpfedge.errors.BackendError: backend rocm: amdsmi: ")
     assert text in said
+    assert "`amd-smi monitor` asks the same" in said
 
 
 @pytest.mark.parametrize("call", ["load", "amdsmi_init", "amdsmi_get_violation_status"])
