@@ -32,7 +32,8 @@ class Answer:
 
     def save(self, path: str | Path) -> None:
         """Write the speech as a WAV file."""
-        with wave.open(str(path), "wb") as out:
+        # a writer that opens the file itself says a second, senseless error when it cannot (Python 3.11 to 3.13)
+        with open(path, "wb") as file, wave.open(file, "wb") as out:
             out.setnchannels(1)
             out.setsampwidth(2)
             out.setframerate(self.rate or 16000)

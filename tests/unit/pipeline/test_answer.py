@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,3 +68,14 @@ def test_answer__saved_is_a_wav_file(tmp_path: Path) -> None:
     with wave.open(str(tmp_path / "a.wav")) as wav:
         assert (wav.getnchannels(), wav.getsampwidth(), wav.getframerate()) == (1, 2, 22050)
         assert np.frombuffer(wav.readframes(9), "<i2").tolist() == [0, 1, 2, 3, 4]
+
+
+def test_answer__that_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One error, and nothing said behind it when the half-made writer is collected."""
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    with pytest.raises(FileNotFoundError):
+        Answer("", "", np.arange(5, dtype=np.int16), 22050).save(tmp_path / "none" / "a.wav")
+    gc.collect()
+
+    assert said == []
