@@ -131,7 +131,7 @@ class _Player:
         if isinstance(event, AudioChunk):
             if self._stopped_ns:
                 waited_ms = (event.at_ns - self._stopped_ns) / 1e6
-                print(f"\n[{waited_ms:.0f} ms from the end of the question to the first sound]")
+                print(f"\n[{waited_ms:.0f} ms from the endpoint to the first sound]")
                 self._stopped_ns = 0
             self._until = max(self._until, time.monotonic()) + len(event.samples) / event.rate
             await asyncio.to_thread(self._speaker.write, event.samples.tobytes())
