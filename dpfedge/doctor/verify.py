@@ -80,7 +80,8 @@ class _Asked:
 def verify(
     registry: Registry, name: str, *, package: str | None = None, board: str = "auto", only: str = ""
 ) -> Iterator[Step]:
-    """Every step in turn, as it ends. A backend without a device is one failed step."""
+    """Every step in turn, as it ends. A backend without a device is one failed step; where a graph cannot be loaded for
+    what the machine lacks, the rest is not tried."""
     if sys.flags.optimize:  # what the suite and the plugin look at is asserted: nothing would ever fail
         found, remedy = "a Python that leaves them out", "run it without -O and PYTHONOPTIMIZE"
         raise UsageError("a backend is proved by assertions", where="--verify", found=found, remedy=remedy)
@@ -90,8 +91,12 @@ def verify(
     if step.state == "failed":
         return
     asked = _Asked(registry.get(name), devices[0], package, board, only)
+    gone: list[Unavailable] = []
+    yield _tried("health", lambda: str(asked.backend.health(asked.device)))
+    yield _tried("one graph", lambda: _first(asked, gone))
+    if gone:  # a driver that hangs would cost its bound at each test of the suite
+        return
     steps: list[tuple[str, Callable[[_Asked], str]]] = [
-        ("health", lambda one: str(one.backend.health(one.device))),
         ("suite for backends", _suite),
         ("three models over one arena", _chained),
         ("bench of runs", _bench),
@@ -112,6 +117,22 @@ def _tried(title: str, act: Callable[[], str]) -> Step:
     with Border(said.append):
         return Step(title, "passed", act(), time.monotonic() - begun)
     return Step(title, "failed", said[0], time.monotonic() - begun)
+
+
+def _first(asked: _Asked, gone: list[Unavailable]) -> str:
+    """A small graph, loaded and run; what the machine lacks for that is put into `gone`, too."""
+    from dpfedge.testing.calls import same
+    from dpfedge.testing.loading import load
+    from dpfedge.testing.models import affine, right_affine, rows
+
+    try:
+        executable = load(asked.backend, asked.device, affine(2))
+        same(executable.run({"x": rows(2)}), right_affine(rows(2)))
+        executable.close()
+    except Unavailable as error:
+        gone.append(error)
+        raise
+    return "right"
 
 
 def _found(registry: Registry, name: str, devices: list[Device]) -> str:

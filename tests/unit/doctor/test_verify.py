@@ -53,7 +53,7 @@ def test_verify__everything_but_a_package() -> None:
 
     states = {name: step.state for name, step in steps.items()}
     assert states == {
-        "devices": "passed", "health": "passed", "suite for backends": "passed",
+        "devices": "passed", "health": "passed", "one graph": "passed", "suite for backends": "passed",
         "three models over one arena": "passed", "bench of runs": "passed", "whole pipeline": "skipped",
     }, steps  # fmt: skip
     assert steps["devices"].found.startswith("cpu:0: ")
@@ -91,11 +91,27 @@ def test_verify__with_errors_of_the_backend_s_own(monkeypatch: pytest.MonkeyPatc
     steps = {step.name: step.found for step in verify(registry(backend), "fake") if step.state == "failed"}
     native = "RuntimeError: native"
     assert steps == {
-        "health": "KeyError: 'power rail'", "three models over one arena": native, "bench of runs": native,
+        "health": "KeyError: 'power rail'", "one graph": native,
+        "three models over one arena": native, "bench of runs": native,
     }  # fmt: skip
     backend.found = ValueError("no such file")  # type: ignore[assignment]
     (step,) = verify(registry(backend), "fake")
     assert (step.state, step.found) == ("failed", "ValueError: no such file")
+
+
+def test_verify__where_nothing_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine lacks is told once: a driver that hangs would cost its bound at each of the suite's tests."""
+
+    class Hanging(FakeBackend):
+        def load(self, graph: GraphView, device: Device, budget: Budget) -> Any:
+            raise Unavailable("the driver does not answer within 30 s", where="backend fake")
+
+    backend = Hanging()
+    backend.found = CpuBackend().devices(Path("/"))
+    monkeypatch.setattr(module, "_suite", lambda asked: pytest.fail("the suite was run"))
+    *_, step = verify(registry(backend), "fake", package="voice.dpfbin")
+    assert (step.name, step.state) == ("one graph", "failed")
+    assert step.found == "backend fake: the driver does not answer within 30 s"
 
 
 def test_verify__without_assertions(monkeypatch: pytest.MonkeyPatch) -> None:
