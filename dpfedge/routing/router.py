@@ -83,6 +83,7 @@ class Router:
         bits: int = BITS, key_seed: int = KEY_SEED, clock: Callable[[], int] = time.monotonic_ns, load: bool = True,
     ) -> None:  # fmt: skip
         """With what `publisher` published last, so that a restart moves nothing; tell it by `assign` who is here now.
+        Of a table whose entries make no sense nothing is taken over.
 
         Without a publisher the table is published in memory that only this process and its children have.
         Each change is written to `log`, then published, before its call returns. `load`: whether an instance may go out
@@ -99,7 +100,10 @@ class Router:
         self._held, self._dirty = 0, False
         self._sampled: set[str] = set()  # whose health changed since it was packed
         self._packed = bytearray()  # of every index: an entry is packed when it changes, not when it is published
-        self._adopt()
+        try:
+            self._adopt()
+        except UsageError:  # names or weights that cannot be: the machine went down in a publication
+            self._forget()
         if log is not None:
             log.begin(self._state(self.published.generation))
 
@@ -237,6 +241,13 @@ class Router:
         self._indices = max(indices, default=-1) + 1
         self.table.build()
         self.table.find_heirs()
+
+    def _forget(self) -> None:
+        """As over an empty table, which the next publication writes over what is there."""
+        self.table = Table(self.published.bits, self.published.key_seed)
+        self._members.clear()
+        self._resting.clear()
+        self._packed, self._indices = bytearray(), 0
 
     def _may_begin(self, instances: Sequence[Instance]) -> bool:
         """Whether the first instances can be taken together: a log wants the table after each, an error its place."""

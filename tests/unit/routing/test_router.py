@@ -219,3 +219,19 @@ def test_router__restart_moves_nothing(tmp_path: Path) -> None:
         assert second.join("d").index == 3
         assert second.join("a").index == 0
     assert reader.generation == 5
+
+
+def test_router__over_entries_that_make_no_sense(tmp_path: Path) -> None:
+    """Of a machine that went down in a publication: nothing is taken over, and the next one is whole."""
+    path = tmp_path / "table"
+    with Publisher(path, bits=BITS, capacity=8) as publisher:
+        _router(publisher=publisher).assign([Instance("a"), Instance("b")])
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+    for _ in range(2):
+        with Publisher(path, bits=BITS, capacity=8) as publisher:
+            router = _router(publisher=publisher)
+            router.assign([Instance("b"), Instance("c", 2)])
+            assert Published.open(path).health_map().keys() == router.health_map().keys() == {"b", "c"}
+            assert Published.open(path).digest() == router.table.digest()
+            assert router.route(*KEY).instance in {"b", "c"}
