@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from dpfedge.serve.provider import Provider
+from dpfedge.serve.sockets import BACKLOG
 
 __all__ = ["DRAIN_S", "Server"]
 
@@ -22,7 +25,30 @@ DRAIN_S = 1.5
 """How long running answers may go on once the server was told to end; with the stages' own end it stays below 5 s."""
 
 _TICK_S = 1.0
+_FULL = "socket.accept() out of system resource"  # asyncio's words
+_FULL_AGAIN_S = 60.0
+_log = logging.getLogger(__name__)
 _MESSAGE_MAX_BYTES = 16 << 20  # one realtime event; OpenAI allows 15 MiB of audio in an append
+
+
+class _Complaints:
+    """asyncio's exception handler: everything as always, but that no descriptor is free once a minute.
+
+    asyncio (to Python 3.13) says that for every place of the backlog, each second, with a traceback: a few idle clients
+    too many would fill the disk.
+    """
+
+    def __init__(self) -> None:
+        self._again_s = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if context.get("message") != _FULL:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._again_s:
+            self._again_s = loop.time() + _FULL_AGAIN_S
+            _log.warning(
+                "connections have to wait: %s; close some, or raise `ulimit -n`", context["exception"].strerror
+            )
 
 
 class Server(uvicorn.Server):
@@ -42,6 +68,7 @@ class Server(uvicorn.Server):
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                backlog=BACKLOG,
                 server_header=False,
                 proxy_headers=False,
                 timeout_graceful_shutdown=1,
@@ -64,8 +91,9 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Tell connections the date once a second, until the end; uvicorn's own looks ten times as often."""
-        awake = asyncio.Event()
-        self._turning = asyncio.get_running_loop(), awake
+        awake, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.set_exception_handler(_Complaints())
+        self._turning = loop, awake
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(awake.wait(), _TICK_S)

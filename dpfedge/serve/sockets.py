@@ -17,9 +17,10 @@ from pathlib import Path
 from dpfedge.errors import DpfError, UsageError
 from dpfedge.store.places import runtime_folder
 
-__all__ = ["AddressInUse", "default_socket_path", "listen_tcp", "listen_unix", "native_path", "port_owner"]
+__all__ = ["BACKLOG", "AddressInUse", "default_socket_path", "listen_tcp", "listen_unix", "native_path", "port_owner"]
 
-_BACKLOG = 128
+BACKLOG = 128
+"""Connections that may wait to be accepted."""
 _UNREAD_BYTES = 128 << 10  # that a client left is seen only behind what it sent, and that is recognised first
 _UNIX_PATH_MAX = 107  # sun_path, without its final zero
 _LISTEN = "0A"  # the state in /proc/net/tcp
@@ -38,7 +39,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
     try:
         sock.bind((host, port))
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         if error.errno != errno.EADDRINUSE:
@@ -122,7 +123,7 @@ def listen_unix(path: Path, *, kind: socket.SocketKind = socket.SOCK_STREAM, gro
         if group is not None:
             os.chown(path, -1, group)
             path.chmod(0o660)
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         raise UsageError(
