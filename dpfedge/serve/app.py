@@ -76,6 +76,8 @@ async def _dpf_error(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     """404 and 405 of the router."""
     assert isinstance(error, HTTPException)
+    if any(isinstance(route, WebSocketRoute) and route.path == request.url.path for route in _ROUTES):
+        return _upgrade_required(request.url.path)
     allowed = error.headers and error.headers.get("Allow")
     paths = ", ".join(route.path.replace(":path}", "}") for route in _ROUTES)
     answer = error_response(
@@ -88,6 +90,17 @@ async def _http_error(request: Request, error: Exception) -> Response:
         )
     )
     answer.headers.update(error.headers or {})
+    return answer
+
+
+def _upgrade_required(path: str) -> Response:
+    """An endpoint that is there, but not for this protocol."""
+    remedy = "connect to it with a WebSocket client: ws://, not http://"
+    error = RequestError(
+        "a WebSocket, not an HTTP endpoint", status=426, where=path, remedy=remedy, code="upgrade_required"
+    )
+    answer = error_response(error)
+    answer.headers["upgrade"] = "websocket"
     return answer
 
 

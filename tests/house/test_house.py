@@ -207,7 +207,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, str]] = {
         "tests/unit/serve/test_openai.py",
         "an endpoint, asked by the openai client",
     ),
-    "dpfedge/serve/realtime/endpoint.py": ("tests/unit/serve/realtime/test_realtime.py", "the WebSocket itself"),
     "dpfedge/serve/realtime/turns.py": ("tests/unit/serve/realtime/test_realtime.py", "server events over a WebSocket"),
 }
 MODULES = [path for path in PRODUCT if path.stem not in ("__init__", "__main__")]

@@ -330,18 +330,6 @@ def test_settings__changed_between_turns_reopen_with_the_history(wire: Wire) -> 
     assert wire.session.history == [{"role": "user", "content": "hello"}, {"role": "system", "content": "It rains."}]
 
 
-def test_handshake__unknown_model_is_refused(shared: Any) -> None:
-    """The refusal is an HTTP answer with the reason."""
-    from websockets.exceptions import InvalidStatus
-    from websockets.sync.client import connect
-
-    with pytest.raises(InvalidStatus) as caught:
-        connect(shared.url.replace("http", "ws") + "/v1/realtime?model=other")
-
-    assert caught.value.response.status_code == 404
-    assert "fake-llm" in json.loads(caught.value.response.body)["error"]["message"]
-
-
 def test_leaving__ends_the_session(shared: Any) -> None:
     """A client that goes away frees its place in the runtime."""
     before = shared.runtime.ended
