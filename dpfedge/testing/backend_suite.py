@@ -293,9 +293,9 @@ class BackendSuite:
     def test_cancel__ends_a_run(self, device: Device, judged: Callable[[], Any]) -> None:
         """From another thread, on its way, for good until rearmed; another binding goes on, and answers are right."""
         with judged():
-            call, y, whole_s = lasting(self.backend, device)
+            call, y = lasting(self.backend, device)
             stop, wanted = stoppable(self.backend, device, call), y.copy()
-            assert any(ended_on_its_way(call, stop, y, delay, whole_s) for delay in np.linspace(0.002, 0.05, 20))
+            assert any(ended_on_its_way(call, stop, y, delay) for delay in np.linspace(0.002, 0.05, 20))
             stop.cancel()
             for _ in range(2):
                 with pytest.raises(RunCancelled):
