@@ -147,5 +147,11 @@ def test_player__plays_and_shows(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert player.speaking()
     assert stream.written == np.arange(3, dtype=np.int16).tobytes()
-    for words in ("… what", "you:       what is it", "It is", "[5 ms from the endpoint to the first sound]", "stage llm: gone"):
+    for words in (
+        "… what",
+        "you:       what is it",
+        "It is",
+        "[5 ms from the endpoint to the first sound]",
+        "stage llm: gone",
+    ):
         assert words in shown
