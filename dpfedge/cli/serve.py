@@ -308,7 +308,7 @@ async def _serve(
     ending = asyncio.ensure_future(told.wait())
     try:
         await asyncio.wait({opening, serving, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if opening.done():
+        if opening.done() and not told.is_set():  # stages that were told to end as well are no reason
             opening.result()  # raises what kept the runtime from opening
             routed = None if routes is None else await routes.begin(provider, app)
             say("ready", package=provider.name, ready_ms=round((provider.ready_ns or 0) / 1e6, 1))

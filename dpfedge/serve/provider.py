@@ -208,8 +208,8 @@ class Provider:
 
     async def close(self) -> None:
         """End every runtime, also one that is still opening, and those that somebody still uses."""
-        if self._opening is not None and not self._opening.done():
-            self._opening.cancel()
+        if self._opening is not None:
+            self._opening.cancel()  # one that failed is asked all the same: else its error is told as a forgotten one
             with contextlib.suppress(asyncio.CancelledError, DpfError):
                 await self._opening
         for generation in self._ending.values():

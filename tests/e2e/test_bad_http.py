@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -136,6 +137,29 @@ def test_sigterm__ends_streams_and_every_process(own_server: Any, until: Callabl
     assert [text for text in texts if '"stopping"' in text or "[DONE]" in text] == texts
     until(lambda: not any(alive(pid) for pid in pids))
     assert not own_server.socket.exists()
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below one."""
+    with contextlib.suppress(OSError):
+        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [one for child in map(int, below) for one in (child, *descendants(child))]
+    return []
+
+
+def test_sigterm__of_every_process_while_they_start(
+    start_server: Any, voice_package: Path, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    """As service managers end a service: exit 0, and no stage's end is told as a fault."""
+    server = start_server(voice_package, tmp_path)
+    until(lambda: len(descendants(server.process.pid)) >= 3)
+    for pid in (server.process.pid, *descendants(server.process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+    assert server.wait() == 0
+    assert [line for line in server.log.read_text().splitlines() if not line.startswith("dpfedge: ")] == []
+    assert "ERROR" not in server.log.read_text()
 
 
 def test_sigterm__twice_ends_at_once(own_server: Any, until: Callable[..., None]) -> None:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from dpfedge.errors import BindError
+from dpfedge.errors import BindError, StageError
 from dpfedge.serve.errors import NotReady, Stopping
 from dpfedge.serve.provider import Provider
 
@@ -162,6 +163,27 @@ async def serving(toy: Toy) -> Provider:
     provider = Provider("file", launch)
     await provider.start()
     return provider
+
+
+def test_close__of_a_runtime_whose_stages_ended_while_they_started() -> None:
+    """A service manager tells every process to end at once: nobody asks for that error, and nothing is said of it."""
+    said: list[dict[str, Any]] = []
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+
+        async def launch() -> Any:
+            raise StageError("the process ended while it started", stage="llm")
+
+        provider = Provider("file", launch)
+        provider.start()
+        await asyncio.sleep(0.01)
+        await provider.close()
+        del provider
+        gc.collect()
+
+    asyncio.run(test())
+    assert said == []
 
 
 def test_replace__lets_answers_finish_on_the_old_runtime() -> None:
