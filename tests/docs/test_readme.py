@@ -68,7 +68,7 @@ def test_embedding__is_the_example() -> None:
     example = ast.parse((ROOT / "examples" / "embed" / "main.py").read_text())
     ours = ast.parse(block)
 
-    names = {"package": "build/voice.dpfbin", "question": "question.wav", "out": "answer.wav"}
+    names = {"package": "build/voice.dpfbin", "question": "build/question1.wav", "out": "answer.wav"}
 
     class Named(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
