@@ -113,6 +113,9 @@ class _Tape(Root):
         return data
 
     def has(self, path: str) -> bool:
+        place = self._place(path)
+        if place is not None and os.path.isdir(place):
+            return True  # it is in the recording when something in it is
         return self.bytes(path) is not None
 
 
@@ -154,8 +157,9 @@ def _cgroup_names(tape: _Tape) -> Iterator[tuple[str, str]]:
         _, _, rest = line.partition(":")
         controller, _, group = rest.partition(":")
         steps = [step for step in group.split("/") if step and step != ".."]
-        mounts = ("sys/fs/cgroup", "sys/fs/cgroup/unified", f"sys/fs/cgroup/{controller}")
-        for mount in mounts if not controller else mounts[2:]:
+        alone = [f"sys/fs/cgroup/{one}" for one in controller.split(",")]  # see `source/memory.py`
+        mounts = [f"sys/fs/cgroup/{controller}", *alone] if controller else ["sys/fs/cgroup", "sys/fs/cgroup/unified"]
+        for mount in mounts:
             for count in range(1, len(steps) + 1):
                 yield "/".join([mount, *steps[:count]]), mount + _numbered("/".join(steps[:count]))
 

@@ -101,6 +101,24 @@ def test_record__holds_nothing_that_names_the_machine_or_its_users(tmp_path: Pat
     assert facts(tmp_path / "again") == facts(tmp_path / "box")
 
 
+def test_record__of_controllers_whose_names_are_joined_otherwise(tmp_path: Path) -> None:
+    """Limits of groups found by a link of the mount, as on Linux 3.10, are in the recording, their names are not."""
+    files = {
+        "proc/self/cgroup": "4:cpuacct,cpu:/docker/SECRET\n",
+        "sys/fs/cgroup/cpu,cpuacct/docker/SECRET/cpu.cfs_quota_us": "20000\n",
+        "sys/fs/cgroup/cpu,cpuacct/docker/SECRET/cpu.cfs_period_us": "100000\n",
+    }
+    write_folder({path: text.encode() for path, text in files.items()}, tmp_path / "box")
+    (tmp_path / "box/sys/fs/cgroup/cpu").symlink_to("cpu,cpuacct")
+
+    found = record(tmp_path / "box")
+
+    assert "SECRET" not in repr(found)
+    write_folder(found, tmp_path / "again")
+    assert facts(tmp_path / "again") == facts(tmp_path / "box")
+    assert facts(tmp_path / "box")["limits"]["cpus"] == 0.2
+
+
 def test_record__keeps_no_address_of_the_process(record: Record) -> None:
     """Of the auxiliary vector only features and the page size are kept."""
     root = record("orin")
