@@ -254,7 +254,7 @@ class BackendSuite:
         with judged():
             graph = view(self.backend, lowered(self.backend, device, heavy(_HEAVY_MIB)), "heavy")
             return_at_once()
-            free = 0.0
+            free, opened = 0.0, []
             for cycle in range(_CYCLES + 4):
                 executable = self.backend.load(graph, device, Budget())
                 call, x = executable.bind(), np.ones((1, 1024), np.float32)
@@ -262,11 +262,13 @@ class BackendSuite:
                 call.run()
                 executable.close()
                 executable.close()
+                opened.append(handles())
                 if cycle == 3:
-                    before, open_before, free = resident_bytes(), handles(), self.backend.health(device).free_memory
+                    before, free = resident_bytes(), self.backend.health(device).free_memory
             for act in (call.run, lambda: executable.run({"x": x}), lambda: executable.bind().run()):
                 assert "heavy" in refusal(act), "a run after close: no BackendError that names the graph"
-            assert handles() - open_before < _CYCLES, "files or threads stay behind"
+            # what others in this process open at once is no loss with each load
+            assert np.median(np.diff(opened[3:])) < 1, "files or threads stay behind"
             leak = 2 * _HEAVY_MIB << 20
             now = resident_bytes()
             assert now - before < leak, f"{(now - before) >> 20} MiB"
