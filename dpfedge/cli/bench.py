@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
-from dpfedge.errors import UsageError, WriteError
+from dpfedge.cli.writing import writing
+from dpfedge.errors import UsageError
 
 NAME = "bench"
 HELP = (
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         result = measure(args, status.update if errors.is_terminal else lambda text: None)
     show(result, Console(file=sys.stdout))
     if args.json:
-        with _writing(args.json):
+        with writing(args.json, "the figures"):
             args.json.write_text(json.dumps(result, indent=1))
     return 0
 
@@ -70,17 +69,9 @@ def _check(args: argparse.Namespace) -> None:
     if args.question and not args.question.is_file():
         raise UsageError("no such recording", where="--question", found=str(args.question))
     if args.json:
-        with _writing(args.json):
+        with writing(args.json, "the figures"):
             args.json.parent.mkdir(parents=True, exist_ok=True)
             args.json.open("a").close()
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise WriteError("the figures cannot be written", where=str(path), found=error.strerror) from error
 
 
 def measure(args: argparse.Namespace, progress: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from dpfedge.cli.observing import add_observe_arguments
 from dpfedge.cli.trusting import add_trust_arguments, trust_options
-from dpfedge.errors import UsageError, WriteError
+from dpfedge.cli.writing import writing
+from dpfedge.errors import UsageError
 from dpfedge.pipeline.prepare import is_pipeline_file, prepare
 from dpfedge.runtime import Runtime
 
@@ -80,18 +81,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json or answer.question:
         print(_json(answer) if args.json else _text(answer))
     if args.out and len(answer.samples):
-        _save(answer, args.out)
+        with writing(args.out, "the answer's speech"):
+            answer.save(args.out)
     if not answer.question:
         print("dpfedge: no speech was found in the audio", file=sys.stderr)
         return 1
     return 0
-
-
-def _save(answer: Answer, path: Path) -> None:
-    try:
-        answer.save(path)
-    except OSError as error:
-        raise WriteError("the answer's speech cannot be written", where=str(path), found=error.strerror) from error
 
 
 def _graph(args: argparse.Namespace) -> int:
