@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import soxr
 
+from dpfedge.bench.wav import read_mono
 from dpfedge.errors import InputError
 from dpfedge.pipeline.events import AudioChunk
 from dpfedge.records import dataclass
@@ -56,26 +57,12 @@ async def spoken(runtime: AsyncRuntime, words: str) -> Question:
 
 def from_wav(path: Path) -> Question:
     """A 16-bit mono WAV recording of the question."""
-    try:
-        data, rate = _read(path)
-    except (OSError, EOFError, RuntimeError, wave.Error) as error:  # RuntimeError: a chunk that is longer than the file
-        found = str(error) or "the end of the file"
-        raise InputError("the question is no WAV file that can be read", where=str(path), found=found) from error
+    data, rate = read_mono(path, "the question", InputError)
+    if not RATE_MIN <= rate <= RATE_MAX:
+        allowed = f"{RATE_MIN} to {RATE_MAX} Hz"
+        raise InputError("sample rate is out of range", where=str(path), found=rate, allowed=allowed)
     samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
     return Question(path.stem, _trim(soxr.resample(samples, rate, RATE)))
-
-
-def _read(path: Path) -> tuple[bytes, int]:
-    with wave.open(str(path), "rb") as wav:
-        if wav.getsampwidth() != 2 or wav.getnchannels() != 1:
-            raise InputError(
-                "the question must be 16-bit mono", where=str(path), found=f"{wav.getnchannels()} channels"
-            )
-        if not RATE_MIN <= wav.getframerate() <= RATE_MAX:
-            allowed = f"{RATE_MIN} to {RATE_MAX} Hz"
-            raise InputError("sample rate is out of range", where=str(path), found=wav.getframerate(), allowed=allowed)
-        data = wav.readframes(wav.getnframes())
-        return data[: len(data) & ~1], wav.getframerate()  # a file that was cut short may end within a sample
 
 
 def _trim(samples: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.int16]]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import wave
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpfedge.bench.wav import read_mono
 from dpfedge.binding.golden import GoldenResult, golden_answers
 from dpfedge.binding.parity import Difference, Heard, Side, compare, forms, read_side, side_of, words, words_apart
 from dpfedge.cli.columns import aligned
 from dpfedge.cli.golden_table import bound_here
-from dpfedge.errors import BackendError, UsageError, WriteError
+from dpfedge.cli.writing import writing
+from dpfedge.errors import BackendError, UsageError
 from dpfedge.hardware.probe import probe
 
 if TYPE_CHECKING:
@@ -50,10 +51,8 @@ def answer(
         "device": ", ".join(sorted({d.name for d in bound.devices.values()})),
         "dpfedge": version("dpfedge"), "onnxruntime": version("onnxruntime"), "numpy": version("numpy"),
     }  # fmt: skip
-    try:
+    with writing(file, "the answers"):
         file.write_text(side_of(bound, answers, machine, speech).text(), "utf-8")
-    except OSError as error:
-        raise WriteError("the answers cannot be written", where=str(file), found=error.strerror) from error
     return [one.result for one in answers]
 
 
@@ -65,23 +64,11 @@ def hear(package: Path, board: str, recordings: Sequence[Recording], **trust: An
     found = []
     with Runtime.open(package, board=board, **trust) as runtime:
         for path, said in recordings:
-            samples, rate = _samples(path)
+            samples, rate = read_mono(path, "the recording", UsageError)
             events = runtime.transcribe(samples, AudioFormat("pcm_s16le", rate))
             heard = " ".join(event.text for event in events if isinstance(event, Transcript))
             found.append(Heard(hashlib.sha256(samples).hexdigest(), said, heard))
     return found
-
-
-def _samples(path: Path) -> tuple[bytes, int]:
-    try:
-        with wave.open(str(path)) as file:
-            if (file.getnchannels(), file.getsampwidth()) != (1, 2):
-                raise UsageError("not one channel of 16-bit samples", where=str(path))
-            data = file.readframes(file.getnframes())
-            return data[: len(data) & ~1], file.getframerate()  # a file that was cut short may end within a sample
-    except (OSError, EOFError, RuntimeError, wave.Error) as error:  # RuntimeError: a chunk that is longer than the file
-        found = str(error) or "the end of the file"
-        raise UsageError("not a WAV file that can be read", where=str(path), found=found) from error
 
 
 def show_parity(first: Path, second: Path, as_json: bool) -> None:
